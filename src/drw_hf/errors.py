@@ -1,0 +1,53 @@
+"""Every error that drw_hf raises, under one base: :class:`DrwError`.
+
+Messages say what was wrong, what was expected and what to do about it. They never hold a key, a passphrase or
+anything computed from them but a fingerprint.
+"""
+
+
+class DrwError(Exception):
+    """The base of every error drw_hf raises."""
+
+
+class InvalidKeyError(DrwError, ValueError):
+    """A key was asked for with parameters that make no watermark."""
+
+
+class MissingKeyError(DrwError):
+    """A protected model was loaded or called without its key."""
+
+
+class KeyMismatchError(DrwError, ValueError):
+    """A key belongs to another model: another vocabulary, label set, task or commitment."""
+
+
+class KeyFileError(DrwError):
+    """A key file is absent, damaged, of a newer format, or cannot be written."""
+
+
+class WrongPassphraseError(KeyFileError):
+    """A sealed key did not open: the passphrase is wrong or missing, or the file was altered."""
+
+
+class KeySerializationError(DrwError, TypeError):
+    """A key was about to be pickled, which would write the secret wherever the pickle goes."""
+
+
+class UnsupportedModelError(DrwError, ValueError):
+    """The model is not a single-label classifier or tagger that can carry a watermark."""
+
+
+class ConfigurationError(DrwError, ValueError):
+    """A setting of a protected model has a value that is not one of its choices."""
+
+
+class InvalidInputError(DrwError, ValueError):
+    """A call's inputs do not say which tokens to hash, or do not fit together."""
+
+
+class ModelOutputError(DrwError, ArithmeticError):
+    """The wrapped model returned something that is not a probability distribution (NaN logits)."""
+
+
+class ExportRefusedError(DrwError, RuntimeError):
+    """A protected model was traced for export, which would bake the key's tables into the artefact."""

@@ -1,0 +1,101 @@
+"""What a key is bound to: the facts it reads from a model, its configuration and its tokenizer."""
+
+import hashlib
+from collections.abc import Iterable
+from typing import Any
+
+from ..errors import InvalidKeyError, UnsupportedModelError
+
+TASKS = ("sequence-classification", "token-classification")
+_CLASS_NAME_PARTS = {"ForSequenceClassification": TASKS[0], "ForTokenClassification": TASKS[1]}
+
+
+def plain_config(model_or_config: Any) -> Any:
+    """The configuration of the classifier itself, also from a model and from around a protected one."""
+    config = getattr(model_or_config, "config", model_or_config)
+    config = getattr(config, "victim_config", None) or config
+    if not hasattr(config, "id2label"):
+        raise InvalidKeyError(
+            f"expected a transformers model or its config, got {type(model_or_config).__name__}; pass model.config"
+        )
+    return config
+
+
+def task_of(model_or_config: Any) -> str | None:
+    """The task, from the name of the model's class or from the architectures that its config lists."""
+    config = getattr(model_or_config, "config", model_or_config)
+    names = [cls.__name__ for cls in type(model_or_config).__mro__] + list(getattr(config, "architectures", None) or [])
+    for name in names:
+        for part, task in _CLASS_NAME_PARTS.items():
+            if part in name:
+                return task
+    return None
+
+
+def labels_of(config: Any) -> tuple[str, ...]:
+    """The label names in the order of the model's outputs.
+
+    Raises
+    ------
+    UnsupportedModelError
+        For regression and multi-label heads: the watermark moves probability between classes that exclude each other.
+    """
+    problem = getattr(config, "problem_type", None)
+    if problem in ("multi_label_classification", "regression"):
+        raise UnsupportedModelError(
+            f"problem_type={problem!r} cannot be watermarked: the watermark moves probability between classes of which "
+            "exactly one is right; protect a single-label classifier or tagger"
+        )
+    id2label = config.id2label or {}
+    if len(id2label) < 2:
+        raise UnsupportedModelError(
+            f"num_labels={len(id2label)} cannot be watermarked: the watermark moves probability from one class to the "
+            "others, so there must be at least two; protect a single-label classifier or tagger"
+        )
+    return tuple(str(id2label[index]) for index in range(len(id2label)))
+
+
+def vocab_size_of(config: Any) -> int:
+    """How many token ids the model knows."""
+    size = getattr(config.get_text_config(), "vocab_size", None)
+    if not isinstance(size, int) or size < 1:
+        raise UnsupportedModelError(
+            f"{type(config).__name__} has no vocab_size; only models that read token ids can be watermarked"
+        )
+    return size
+
+
+def pad_token_id_of(config: Any) -> int | None:
+    """The id the model pads with, if its configuration names one."""
+    return getattr(config.get_text_config(), "pad_token_id", None)
+
+
+def special_ids_of(tokenizer: Any) -> tuple[int, ...]:
+    """Ids the tokenizer adds or reserves; a watermark never touches them."""
+    added = (index for index, token in tokenizer.added_tokens_decoder.items() if token.special)
+    return as_id_tuple({*tokenizer.all_special_ids, *added}, "special_token_ids")
+
+
+def separator_ids_of(tokenizer: Any) -> tuple[int, ...]:
+    """The special ids that stand between two texts of a pair (not the unknown token, which stands inside a text)."""
+    names = ("sep_token_id", "eos_token_id", "cls_token_id", "bos_token_id")
+    found = {getattr(tokenizer, name, None) for name in names} - {None, getattr(tokenizer, "unk_token_id", None)}
+    return as_id_tuple(found, "separator_token_ids")
+
+
+def tokenizer_fingerprint(tokenizer: Any) -> str:
+    """SHA-256 over the vocabulary, the same for slow and fast tokenizers and for every library version."""
+    digest = hashlib.sha256(b"drw-hf tokenizer v1")
+    for token, index in sorted(tokenizer.get_vocab().items(), key=lambda item: (item[1], item[0])):
+        encoded = token.encode()
+        digest.update(index.to_bytes(8, "big") + len(encoded).to_bytes(8, "big") + encoded)
+    return digest.hexdigest()
+
+
+def as_id_tuple(ids: Iterable[int], name: str) -> tuple[int, ...]:
+    """Sorted, without repetition, plain ints."""
+    ids = list(ids)
+    for index in ids:
+        if isinstance(index, bool) or not hasattr(index, "__index__"):
+            raise InvalidKeyError(f"{name} must hold token ids (integers), found {type(index).__name__}")
+    return tuple(sorted({int(index) for index in ids}))

@@ -1,0 +1,209 @@
+"""Key files: a small versioned JSON, and a safetensors file beside it for keys that hold arrays.
+
+Both are written to a temporary file, flushed and renamed, so a crash leaves the old file or the new one and nothing in
+between. Each sealed file carries its own header; whichever of the two a crash left behind can still be read.
+"""
+
+import hashlib
+import json
+import logging
+import os
+import secrets
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import load as load_arrays
+from safetensors.numpy import save as save_arrays
+
+from ..errors import KeyFileError
+from .sealing import check_passphrase, seal, unseal
+
+logger = logging.getLogger(__name__)
+
+KEY_FILE = "drw_key.json"
+ARRAYS_FILE = "drw_key.safetensors"
+FORMAT, VERSION = "drw-hf-key", 1
+_SEALED_ARRAYS = "drw_hf.sealed"  # the one tensor of a sealed arrays file: a sealed container as UTF-8 JSON
+
+# Files by which a folder is known to hold a model or a Trainer's output, which people push as a whole.
+_MODEL_FILES = ("config.json", "adapter_config.json", "training_args.bin", "trainer_state.json", "checkpoint-*")
+
+
+def write_key(
+    folder: str | os.PathLike,
+    fields: Mapping[str, Any],
+    arrays: Mapping[str, np.ndarray],
+    commitment: str,
+    passphrase: str | None,
+) -> Path:
+    """Write a key into ``folder`` and return the path of its JSON file.
+
+    Refuses to replace another key, and to put a plain key where a model lies.
+    """
+    folder = Path(folder)
+    if folder.exists() and not folder.is_dir():
+        raise KeyFileError(f"{folder} is a file; give the folder in which the key is to be saved")
+    if passphrase is not None:
+        check_passphrase(passphrase)
+    else:
+        _refuse_plain_beside_model(folder)
+    _refuse_to_replace(folder, commitment)
+
+    fields = {**fields, "arrays_digest": _digest(save_arrays(dict(arrays))) if arrays else None}
+    envelope: dict[str, Any] = {"format": FORMAT, "version": VERSION, "sealed": passphrase is not None}
+    if passphrase is None:
+        document = {**envelope, "commitment": commitment, "key": fields}
+        document["digest"] = _digest(_canonical(document))
+    else:
+        document = seal(_canonical(fields), passphrase, {**envelope, "commitment": commitment})
+
+    folder.mkdir(parents=True, exist_ok=True)
+    if arrays:  # first: once the JSON is there, the key is whole
+        content = save_arrays(dict(arrays))
+        if passphrase is not None:
+            container = json.dumps(seal(content, passphrase, envelope)).encode()
+            content = save_arrays({_SEALED_ARRAYS: np.frombuffer(container, dtype=np.uint8)})
+        write_atomically(folder / ARRAYS_FILE, content)
+    path = folder / KEY_FILE
+    write_atomically(path, (json.dumps(document, indent=2, sort_keys=True) + "\n").encode())
+    return path
+
+
+def read_key(
+    folder: str | os.PathLike, passphrase: str | None
+) -> tuple[dict[str, Any], dict[str, np.ndarray], str | None]:
+    """The fields, the arrays and the recorded commitment of the key in ``folder`` (or in the JSON file given)."""
+    path = Path(folder)
+    path = path / KEY_FILE if path.is_dir() else path
+    document = read_envelope(path)
+    if document["sealed"]:
+        fields = _parse(unseal(document, passphrase))
+    else:
+        fields = document.get("key")
+        unsigned = {name: value for name, value in document.items() if name != "digest"}
+        if document.get("digest") != _digest(_canonical(unsigned)):
+            raise _damaged(path)
+        _warn_if_readable_by_others(path)
+        if passphrase is not None:
+            logger.warning("%s is not sealed: the passphrase was not needed to read it", path.name)
+    if not isinstance(fields, dict):
+        raise _damaged(path)
+    expected = fields.pop("arrays_digest", None)
+    arrays = _read_arrays(path.parent / ARRAYS_FILE, expected, passphrase) if expected is not None else {}
+    return fields, arrays, document.get("commitment")
+
+
+def read_envelope(path: Path) -> dict[str, Any]:
+    """A key file's outer layer, which needs no passphrase: its version, whether it is sealed, its commitment."""
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        raise KeyFileError(
+            f"no key at {path}; give the folder that WatermarkKey.save_pretrained wrote, or make a key with "
+            "WatermarkKey.generate"
+        ) from None
+    except OSError as error:
+        raise KeyFileError(f"cannot read {path}: {error.strerror or type(error).__name__}") from None
+    document = _parse(content)
+    if not isinstance(document, dict) or document.get("format") != FORMAT:
+        raise _damaged(path)
+    version = document.get("version")
+    if type(version) is not int or version < 1:
+        raise _damaged(path)
+    if version > VERSION:
+        raise KeyFileError(
+            f"{path} has format version {version}, this drw_hf reads up to {VERSION}; update drw_hf "
+            "(pip install -U drw_hf)"
+        )
+    if not isinstance(document.get("sealed"), bool):
+        raise _damaged(path)
+    return document
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Write ``content`` with mode 0600 so that ``path`` is, at every moment, the old file or the whole new one."""
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
+    try:
+        with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except OSError as error:
+        raise KeyFileError(
+            f"cannot write {path}: {error.strerror or type(error).__name__}; nothing was changed, free the space or "
+            "choose another folder and save again"
+        ) from None
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _refuse_plain_beside_model(folder: Path) -> None:
+    found = next((hit for pattern in _MODEL_FILES for hit in folder.glob(pattern)), None)
+    if found is not None:
+        raise KeyFileError(
+            f"{folder} holds a model ({found.name}), and whoever pushes or copies that folder would take the plain key "
+            "along; give a passphrase, or save the key into a folder of its own"
+        )
+
+
+def _refuse_to_replace(folder: Path, commitment: str) -> None:
+    path = folder / KEY_FILE
+    if path.exists() and read_envelope(path).get("commitment") != commitment:
+        raise KeyFileError(
+            f"{path} holds another key, without which what it marked can no longer be proven; save into another "
+            "folder, or move the old key away first"
+        )
+
+
+def _read_arrays(path: Path, expected_digest: str, passphrase: str | None) -> dict[str, np.ndarray]:
+    try:
+        content = path.read_bytes()
+    except OSError:
+        raise KeyFileError(f"{path} is missing: this key's arrays lie beside its JSON; restore the file") from None
+    arrays = _load_arrays(content)
+    if arrays is not None and _SEALED_ARRAYS in arrays:
+        container = _parse(arrays[_SEALED_ARRAYS].tobytes())
+        if not isinstance(container, dict):
+            raise _damaged(path)
+        content = unseal(container, passphrase)
+        arrays = _load_arrays(content)
+    if arrays is None or _digest(content) != expected_digest:
+        raise _damaged(path)
+    return arrays
+
+
+def _load_arrays(content: bytes) -> dict[str, np.ndarray] | None:
+    try:
+        return load_arrays(content)
+    except (SafetensorError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _parse(content: bytes) -> Any:
+    # A JSONDecodeError keeps the whole document, and with it the secret: it must not become anybody's context.
+    try:
+        return json.loads(content)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _canonical(document: Mapping[str, Any]) -> bytes:
+    return json.dumps(document, sort_keys=True, separators=(",", ":")).encode()
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def _damaged(path: Path) -> KeyFileError:
+    return KeyFileError(f"{path} is not a drw_hf key file, or it was damaged or altered; restore it from a backup")
+
+
+def _warn_if_readable_by_others(path: Path) -> None:
+    if os.name == "posix" and path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
+        logger.warning("%s holds a plain key and other users of this machine can read it: chmod 600 it", path)

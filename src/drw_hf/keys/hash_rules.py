@@ -1,0 +1,207 @@
+"""Which token an input is hashed by: small named objects that a key keeps.
+
+A tagger is hashed token by token. A sentence classifier gives one answer to a whole text, and its rule picks the one
+token whose hash decides how that answer is marked. The rule belongs to the secret: whoever knows it knows where to
+look, so it is saved in the key and nowhere else.
+
+To add a rule, subclass :class:`HashRule`, decorate it with :func:`register_hash_rule` and pass an instance as
+``hash_rule=`` when a key is made; the module that registers it must be imported wherever the key is loaded.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+
+from ..errors import InvalidKeyError, KeyFileError
+
+RULES: dict[str, type["HashRule"]] = {}
+
+
+@dataclass(frozen=True)
+class SentenceTokens:
+    """What a rule may look at: a batch of texts, all tensors of shape (batch, length).
+
+    ``ordinary`` is true where a token was attended to and is not special; ``first_sentence`` where it moreover belongs
+    to the first text of a pair (everywhere, for single texts). ``scores`` are the rule's own
+    :meth:`HashRule.token_scores`, looked up for every token.
+    """
+
+    ordinary: torch.Tensor
+    first_sentence: torch.Tensor
+    scores: torch.Tensor | None
+
+
+class HashRule(ABC):
+    """Picks the token by which an input is hashed."""
+
+    name: ClassVar[str]
+    task: ClassVar[str] = "sequence-classification"
+
+    def token_scores(self, vocab_size: int, order: Callable[[], np.ndarray]) -> np.ndarray | None:
+        """A number for every token id, from which :meth:`choose` picks; None for rules that go by position.
+
+        ``order()`` gives every token a secret number, uniform on [0, 1), in a domain of the key used for nothing else.
+        """
+        return None
+
+    @abstractmethod
+    def choose(self, tokens: SentenceTokens) -> torch.Tensor:
+        """The position of the chosen token in every row; rows without ordinary tokens are ignored by the caller."""
+
+    def settings(self) -> dict[str, Any]:
+        """JSON-able parameters, as the constructor takes them."""
+        return {}
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Array parameters, as the constructor takes them."""
+        return {}
+
+    def check(self, vocab_size: int) -> None:
+        """Raise :class:`~drw_hf.errors.InvalidKeyError` where the rule does not fit the vocabulary."""
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}()"
+
+    def __eq__(self, other: object) -> bool:
+        if type(self) is not type(other):
+            return NotImplemented
+        mine, theirs = self.arrays(), other.arrays()
+        return (
+            self.settings() == other.settings()
+            and mine.keys() == theirs.keys()
+            and all(np.array_equal(mine[name], theirs[name]) for name in mine)
+        )
+
+    __hash__ = None
+
+
+def register_hash_rule(rule: type[HashRule]) -> type[HashRule]:
+    """Make a rule known by its name, so that keys which use it can be loaded."""
+    if RULES.setdefault(rule.name, rule) is not rule:
+        raise ValueError(f"another hash rule is registered as {rule.name!r}; choose another name")
+    return rule
+
+
+def resolve_hash_rule(rule: "str | HashRule | None", task: str) -> HashRule:
+    """The rule a user named, or the default of the task."""
+    if rule is None:
+        rule = "token" if task == "token-classification" else "second"
+    if isinstance(rule, str):
+        if rule not in RULES:
+            raise InvalidKeyError(f"hash_rule={rule!r} is not known; choose one of {sorted(RULES)}")
+        rule = RULES[rule]()
+    if not isinstance(rule, HashRule):
+        raise InvalidKeyError(f"hash_rule must be a name or a HashRule, not {type(rule).__name__}")
+    if rule.task != task:
+        names = sorted(name for name, known in RULES.items() if known.task == task)
+        raise InvalidKeyError(f"hash_rule={rule.name!r} is for {rule.task}; for {task} choose one of {names}")
+    return rule
+
+
+def load_hash_rule(name: str, settings: dict[str, Any], arrays: dict[str, np.ndarray]) -> HashRule:
+    """The rule that a key file describes."""
+    if name not in RULES:
+        raise KeyFileError(
+            f"this key uses the hash rule {name!r}, which is not registered here (known: {sorted(RULES)}); import the "
+            "module that registers it, or update drw_hf, and load the key again"
+        )
+    return RULES[name](**settings, **arrays)
+
+
+def _highest(scores: torch.Tensor, where: torch.Tensor) -> torch.Tensor:
+    return scores.masked_fill(~where, float("-inf")).argmax(dim=-1)
+
+
+@register_hash_rule
+class TokenRule(HashRule):
+    """Token tasks: every token is hashed by itself."""
+
+    name = "token"
+    task = "token-classification"
+
+    def choose(self, tokens: SentenceTokens) -> torch.Tensor:
+        raise NotImplementedError("a tagger hashes every token; there is none to choose")
+
+
+@register_hash_rule
+class SecondRule(HashRule):
+    """The paper's rule: the second ordinary token of the first sentence, or its only one."""
+
+    name = "second"
+
+    def choose(self, tokens: SentenceTokens) -> torch.Tensor:
+        place = tokens.first_sentence.cumsum(dim=-1)
+        wanted = place[:, -1:].clamp(max=2)
+        return (tokens.first_sentence & (place == wanted)).int().argmax(dim=-1)
+
+
+def _checked_frequencies(frequencies: Any) -> np.ndarray:
+    counts = np.asarray(frequencies, dtype=np.float64)
+    if counts.ndim != 1 or not np.isfinite(counts).all() or (counts < 0).any():
+        raise InvalidKeyError("frequencies must be one finite count ≥ 0 for every token id")
+    return counts
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class _FrequencyRule(HashRule):
+    """A rule that may know how often every token occurs in the owner's traffic."""
+
+    frequencies: np.ndarray | None = field(default=None)
+
+    def __post_init__(self) -> None:
+        if self.frequencies is not None:
+            object.__setattr__(self, "frequencies", _checked_frequencies(self.frequencies))
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        return {} if self.frequencies is None else {"frequencies": self.frequencies}
+
+    def check(self, vocab_size: int) -> None:
+        if self.frequencies is not None and len(self.frequencies) != vocab_size:
+            raise InvalidKeyError(
+                f"frequencies has {len(self.frequencies)} entries, but the model's vocabulary has {vocab_size}; "
+                "give one count for every token id"
+            )
+
+    def choose(self, tokens: SentenceTokens) -> torch.Tensor:
+        return _highest(tokens.scores, tokens.ordinary)
+
+
+@register_hash_rule
+class RarestRule(_FrequencyRule):
+    """The rarest token of the input: the least frequent one, or without ``frequencies`` the one of highest id.
+
+    Vocabularies are built by frequency, so a high id is a rare token. This gives about ten times as many distinct
+    hash values as ``second``, and words that a thief prepends to every query do not fix it.
+    """
+
+    name = "rarest"
+
+    def token_scores(self, vocab_size: int, order: Callable[[], np.ndarray]) -> np.ndarray:
+        rank = np.arange(vocab_size)
+        if self.frequencies is not None:
+            rank[np.lexsort((np.arange(vocab_size), -self.frequencies))] = np.arange(vocab_size)
+        return rank.astype(np.float64)
+
+
+@register_hash_rule
+class KeyedRule(_FrequencyRule):
+    """The token that comes first in a secret order, common tokens only where there is nothing else.
+
+    Common are, without ``frequencies``, the lowest tenth of the ids; with them, the most frequent tokens that together
+    make half of all occurrences. A thief cannot know which token of a text counts.
+    """
+
+    name = "keyed"
+
+    def token_scores(self, vocab_size: int, order: Callable[[], np.ndarray]) -> np.ndarray:
+        common = np.arange(vocab_size) < vocab_size // 10
+        if self.frequencies is not None:
+            by_frequency = np.argsort(-self.frequencies, kind="stable")
+            cumulated = np.cumsum(self.frequencies[by_frequency])
+            common = np.zeros(vocab_size, dtype=bool)
+            common[by_frequency[cumulated <= cumulated[-1] / 2]] = True
+        return -(order() + common)

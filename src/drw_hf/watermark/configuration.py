@@ -1,0 +1,93 @@
+"""`WatermarkedConfig`: what is written beside a protected model, and nothing of its key."""
+
+from typing import Any, ClassVar
+
+from transformers import AutoConfig, PreTrainedConfig
+from transformers.configuration_utils import SubConfigSpec
+
+from ..errors import ConfigurationError
+from ..keys.binding import TASKS
+
+CHOICES = {"label_kind": ("soft", "hard"), "sampling": ("keyed", "fresh"), "task": (*TASKS, None)}
+
+# What users set on a model's config and expect to reach the model: kept equal outside and inside.
+_SHARED = ("id2label", "label2id", "problem_type", "output_hidden_states", "return_dict", "pad_token_id", "use_cache")
+
+
+class WatermarkedConfig(PreTrainedConfig):
+    """The configuration of a protected model.
+
+    It holds the wrapped classifier's own configuration, the task, how answers are given, and the key's public
+    commitment; no parameter of the key. Attributes it does not have itself (``hidden_size``, ``vocab_size``, …) are
+    those of the wrapped classifier.
+
+    Parameters
+    ----------
+    victim_config : PreTrainedConfig or dict
+        The wrapped classifier's configuration.
+    task : str
+        ``"sequence-classification"`` or ``"token-classification"``.
+    label_kind : str
+        ``"soft"``: answer with probabilities ŷ. ``"hard"``: answer with one label drawn from ŷ.
+    sampling : str
+        How hard labels are drawn. ``"keyed"``: the same text always gets the same label. ``"fresh"``: by chance, anew
+        in every call.
+    sample_all : bool
+        Draw the hard labels of unmarked answers too (from p̂), as the paper's code does; by default these are the argmax.
+    key_commitment : str
+        The commitment of the key the model was protected with.
+    """
+
+    model_type = "drw_watermarked"
+    # Any model type will do here: it is only read where a nested config does not name its own, and ours always do.
+    sub_configs_defaults: ClassVar[dict] = {
+        "victim_config": SubConfigSpec(config_class=AutoConfig, model_type="bert", optional=True)
+    }
+
+    victim_config: dict | PreTrainedConfig | None = None
+    task: str | None = None
+    label_kind: str = "soft"
+    sampling: str = "keyed"
+    sample_all: bool = False
+    key_commitment: str | None = None
+
+    def __post_init__(self, **kwargs: Any) -> None:
+        super().__post_init__(**kwargs)
+        self.check_choices()
+        if self.victim_config is not None:
+            self.adopt(self.victim_config)
+
+    def check_choices(self) -> None:
+        """Refuse settings that are none of their choices."""
+        for name, choices in CHOICES.items():
+            value = getattr(self, name)
+            if value not in choices:
+                wanted = [choice for choice in choices if choice is not None]
+                raise ConfigurationError(f"{name}={value!r}: expected one of {wanted}")
+        if not isinstance(self.sample_all, bool):
+            raise ConfigurationError(f"sample_all={self.sample_all!r}: expected True or False")
+
+    def adopt(self, victim_config: PreTrainedConfig) -> None:
+        """Make ``victim_config`` the live inner configuration, and show outside what it says."""
+        self.__dict__["victim_config"] = victim_config
+        for name in _SHARED:
+            if hasattr(victim_config, name):
+                self.__dict__[name] = getattr(victim_config, name)
+
+    def get_text_config(self, decoder: bool | None = None, encoder: bool | None = None) -> PreTrainedConfig:
+        """The wrapped classifier's."""
+        if self.__dict__.get("victim_config") is None:
+            return self
+        return self.victim_config.get_text_config(decoder=decoder, encoder=encoder)
+
+    def __getattr__(self, name: str) -> Any:
+        victim_config = self.__dict__.get("victim_config")
+        if name.startswith("_") or not isinstance(victim_config, PreTrainedConfig):
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        return getattr(victim_config, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        super().__setattr__(name, value)
+        victim_config = self.__dict__.get("victim_config")
+        if name in _SHARED and "_post_init_done" in self.__dict__ and isinstance(victim_config, PreTrainedConfig):
+            setattr(victim_config, name, value)

@@ -1,0 +1,177 @@
+"""From a model's logits to the protected answer: one key for a batch, or one for every row."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from ..errors import InvalidInputError, ModelOutputError
+from ..keys.key import WatermarkKey
+from .perturbation import is_marked, soft_output
+from .sampling import draw, hard_output, keyed_uniforms, text_message
+from .tables import tables_on
+from .tokens import Query, TokenView, hashed_tokens, view_tokens
+
+Keys = WatermarkKey | Sequence[WatermarkKey]
+
+
+@dataclass(frozen=True)
+class OutputOptions:
+    """What a protected model answers with."""
+
+    label_kind: str = "soft"
+    sampling: str = "keyed"
+    sample_all: bool = False
+
+
+@dataclass(frozen=True)
+class Marks:
+    """Where and how a batch is marked: one entry an item, or one a row that broadcasts over the row's items."""
+
+    view: TokenView
+    signal: torch.Tensor
+    selected: torch.Tensor
+    target: torch.Tensor | int
+    epsilon: torch.Tensor | float
+    scope_all: torch.Tensor | bool
+
+
+def protect(
+    logits: torch.Tensor,
+    query: Query,
+    keys: Keys,
+    options: OutputOptions,
+    generator: torch.Generator | None = None,
+) -> torch.Tensor:
+    """The protected answer to a query, as float32 logits of the same shape.
+
+    Parameters
+    ----------
+    logits : Tensor, shape (batch, m) or (batch, length, m)
+        The model's own.
+    query : Query
+        What was asked.
+    keys : WatermarkKey or sequence of WatermarkKey
+        One for the batch, or one for every row.
+    options : OutputOptions
+        Soft or hard labels, and how those are drawn.
+    generator : torch.Generator, optional
+        The chance of ``sampling="fresh"``.
+    """
+    keys = _row_keys(keys, len(query.input_ids))
+    first = keys if isinstance(keys, WatermarkKey) else keys[0]
+    query = _on_device_of(logits, query)
+    _check_shape(logits, query, first)
+    marks = _marks(query, keys)
+    # Padding and special positions of a tagger are nobody's answer: what a model puts there does not matter.
+    answers = marks.view.ordinary if first.task == "token-classification" else torch.ones_like(marks.selected)
+    marked = is_marked(marks.selected, logits, marks.target, marks.scope_all)
+    log_y = soft_output(logits, marks.signal, marked, marks.target, marks.epsilon)
+    if (torch.isnan(log_y).any(dim=-1) & answers).any():
+        raise ModelOutputError(
+            "the wrapped model returned NaN or infinite logits, so there is no prediction to protect; check the "
+            "model's weights and dtype (float16 overflows easily) and the inputs"
+        )
+    if options.label_kind == "soft":
+        return log_y
+    labels = logits.argmax(dim=-1)
+    sampled = answers if options.sample_all else marked
+    if sampled.any():
+        if options.sampling == "fresh":
+            device = logits.device if generator is None else generator.device
+            uniform = torch.rand(int(sampled.sum()), generator=generator, dtype=torch.float64, device=device)
+        else:
+            uniform = _keyed_draws(query, keys, marks.view, sampled)
+        labels[sampled] = draw(log_y[sampled], uniform.to(logits.device))
+    return hard_output(labels, logits.shape[-1])
+
+
+def _on_device_of(logits: torch.Tensor, query: Query) -> Query:
+    """Inputs may lie elsewhere than the logits of a model that was spread over devices."""
+
+    def move(tensor: torch.Tensor | None) -> torch.Tensor | None:
+        return None if tensor is None else tensor.to(logits.device)
+
+    return Query(
+        move(query.input_ids), move(query.attention_mask), move(query.token_type_ids), query.pad_token_id
+    )
+
+
+def _row_keys(keys: Keys, n_rows: int) -> Keys:
+    if isinstance(keys, WatermarkKey):
+        return keys
+    keys = list(keys)
+    if len(keys) != n_rows:
+        raise InvalidInputError(
+            f"watermark_key lists {len(keys)} keys for a batch of {n_rows} rows; give one key, or one for every row"
+        )
+    return keys[0] if len(set(keys)) == 1 else keys
+
+
+def _check_shape(logits: torch.Tensor, query: Query, key: WatermarkKey) -> None:
+    n_rows, length = query.input_ids.shape
+    leading = (n_rows, length) if key.task == "token-classification" else (n_rows,)
+    if tuple(logits.shape) != (*leading, key.num_labels):
+        raise InvalidInputError(
+            f"the model answered with logits of shape {tuple(logits.shape)} to input_ids of shape {(n_rows, length)}; "
+            f"a {key.task} watermark needs {(*leading, key.num_labels)}"
+        )
+
+
+def _marks(query: Query, keys: Keys) -> Marks:
+    if isinstance(keys, WatermarkKey):
+        return _marks_of_key(query, keys)
+    device = query.input_ids.device
+    row_of: dict[WatermarkKey, list[int]] = {}
+    for row, key in enumerate(keys):
+        row_of.setdefault(key, []).append(row)
+    order = torch.tensor([row for rows in row_of.values() for row in rows], device=device)
+    back = torch.argsort(order)
+    parts = [_marks_of_key(query.rows(torch.tensor(rows, device=device)), key) for key, rows in row_of.items()]
+
+    def gather(name: str) -> torch.Tensor:
+        tensors = [getattr(part.view if hasattr(part.view, name) else part, name) for part in parts]
+        return torch.cat(tensors)[back]
+
+    def of_rows(values: list, like: torch.Tensor) -> torch.Tensor:
+        return torch.tensor(values, device=device).reshape(-1, *[1] * (like.dim() - 1))
+
+    signal = gather("signal")
+    return Marks(
+        view=TokenView(gather("ordinary"), gather("first_sentence")),
+        signal=signal,
+        selected=gather("selected"),
+        target=of_rows([key.target for key in keys], signal),
+        epsilon=of_rows([key.epsilon for key in keys], signal),
+        scope_all=of_rows([key.scope == "all" for key in keys], signal),
+    )
+
+
+def _marks_of_key(query: Query, key: WatermarkKey) -> Marks:
+    tables = tables_on(key, query.input_ids.device)
+    view = view_tokens(key, query)
+    token_ids, exists = hashed_tokens(key, query, view)
+    return Marks(
+        view=view,
+        signal=tables.signal[token_ids],
+        selected=tables.selected[token_ids] & exists,
+        target=key.target,
+        epsilon=key.epsilon,
+        scope_all=key.scope == "all",
+    )
+
+
+def _keyed_draws(query: Query, keys: Keys, view: TokenView, sampled: torch.Tensor) -> torch.Tensor:
+    """The keyed numbers of all sampled items, in the order of ``tensor[sampled]``."""
+    input_ids, ordinary = query.input_ids.cpu().numpy(), view.ordinary.cpu().numpy()
+    first_sentence, sampled = view.first_sentence.cpu().numpy(), sampled.cpu().numpy()
+    draws = []
+    for row in np.flatnonzero(sampled.reshape(len(sampled), -1).any(axis=1)):
+        key = keys if isinstance(keys, WatermarkKey) else keys[row]
+        message = text_message(input_ids[row], ordinary[row], first_sentence[row])
+        if sampled.ndim == 1:
+            draws.append(keyed_uniforms(key, message, 1))
+        else:  # a token's place is counted in ordinary tokens, which no padding shifts
+            draws.append(keyed_uniforms(key, message, ordinary[row].sum())[sampled[row][ordinary[row]]])
+    return torch.from_numpy(np.concatenate(draws))

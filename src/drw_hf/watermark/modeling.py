@@ -1,0 +1,443 @@
+"""The protected models: a Hugging Face classifier inside, marked answers outside."""
+
+import contextlib
+import copy
+import os
+from collections.abc import Iterator
+from contextvars import ContextVar
+from typing import Any, ClassVar, Self
+
+import torch
+from transformers import (
+    AutoConfig,
+    AutoModelForSequenceClassification,
+    AutoModelForTokenClassification,
+    PreTrainedConfig,
+    PreTrainedModel,
+)
+from transformers.initialization import no_init_weights
+
+from ..errors import ExportRefusedError, KeyMismatchError, MissingKeyError, UnsupportedModelError
+from ..keys.binding import labels_of, pad_token_id_of, plain_config, task_of, vocab_size_of
+from ..keys.files import KEY_FILE
+from ..keys.key import WatermarkKey
+from .configuration import WatermarkedConfig
+from .marking import Keys, OutputOptions, protect
+from .tokens import Query
+
+DISABLED = object()
+
+# What `use_key` and `watermark_disabled` set, by model: a new mapping for every change, so that threads and tasks that
+# run at the same time never see each other's.
+_overrides: ContextVar[dict["KeySlot", Any]] = ContextVar("drw_hf_overrides")
+
+
+class KeySlot:
+    """Where a model keeps its key: shared by shallow and deep copies, empty after pickling.
+
+    A pickle (and so ``torch.save``, a datasets fingerprint, a spawned process) gets the key's fingerprint at most.
+    """
+
+    def __init__(self, key: WatermarkKey | None = None, lost: str | None = None):
+        self.key = key
+        self.lost = lost
+
+    def __deepcopy__(self, memo: dict) -> "KeySlot":
+        return KeySlot(self.key, self.lost)
+
+    def __reduce__(self) -> tuple:
+        return KeySlot, (None, self.lost if self.key is None else self.key.fingerprint)
+
+
+class _WatermarkedModel(PreTrainedModel):
+    """What the two protected models share."""
+
+    config_class = WatermarkedConfig
+    base_model_prefix = "victim"
+    main_input_name = "input_ids"
+    # The wrapped model decides on these itself, and says so if it cannot.
+    supports_gradient_checkpointing = True
+    _supports_sdpa = True
+    _supports_flash_attn = True
+    _supports_flex_attn = True
+    _supports_attention_backend = True
+
+    task: ClassVar[str]
+    _auto_model: ClassVar[type]
+
+    def __init__(
+        self,
+        config: WatermarkedConfig,
+        *,
+        key: WatermarkKey | None = None,
+        victim: torch.nn.Module | None = None,
+        replace_key: bool = False,
+    ):
+        if not isinstance(config, WatermarkedConfig) or config.victim_config is None:
+            raise UnsupportedModelError(
+                f"{type(self).__name__} needs a WatermarkedConfig around a classifier's config; use from_pretrained or "
+                "from_model, which make it"
+            )
+        _check_task(config, self.task)
+        key = _checked_key(config, key, replace_key=replace_key)
+        super().__init__(config)
+        if victim is None:
+            victim = self._auto_model.from_config(config.victim_config)
+        self.victim = victim
+        if isinstance(getattr(victim, "config", None), PreTrainedConfig):
+            config.adopt(victim.config)
+        config.key_commitment = key.commitment()
+        self._key_slot = KeySlot(key)
+        self.supports_gradient_checkpointing = getattr(victim, "supports_gradient_checkpointing", True)
+        self.post_init()
+
+    # -- making one
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        pretrained_model_name_or_path: str | os.PathLike,
+        *model_args: Any,
+        key: WatermarkKey | str | os.PathLike | None = None,
+        passphrase: str | None = None,
+        label_kind: str | None = None,
+        sampling: str | None = None,
+        sample_all: bool | None = None,
+        replace_key: bool = False,
+        config: PreTrainedConfig | str | os.PathLike | None = None,
+        **kwargs: Any,
+    ) -> Self:
+        """Load any classifier and protect it, or load a protected model.
+
+        Parameters
+        ----------
+        pretrained_model_name_or_path : str or path
+            A folder or repository with a plain classifier, or one that ``save_pretrained`` of a protected model wrote.
+        key : WatermarkKey or path
+            The key, or the folder it was saved in. Without it a sealed key lying in the model's folder is taken.
+        passphrase : str, optional
+            Opens a sealed key.
+        label_kind, sampling, sample_all
+            See :class:`WatermarkedConfig`; by default what the model was saved with.
+        replace_key : bool
+            Accept another key than the one the model was saved with: a rotation.
+        **kwargs
+            As for :meth:`transformers.PreTrainedModel.from_pretrained`.
+
+        Raises
+        ------
+        MissingKeyError
+            Without a key: a protected model does not load unprotected.
+        KeyMismatchError
+            With a key for another model, or (unless ``replace_key``) another key than the saved one.
+        """
+        options = {"label_kind": label_kind, "sampling": sampling, "sample_all": sample_all}
+        options = {name: value for name, value in options.items() if value is not None}
+        # Auto classes hand over a WatermarkedConfig that has taken options in already.
+        if not isinstance(config, PreTrainedConfig):
+            found = _config_at(pretrained_model_name_or_path if config is None else config, kwargs)
+            config = found if isinstance(found, WatermarkedConfig) else config
+        key = _find_key(key, passphrase, pretrained_model_name_or_path)
+        if not isinstance(config, WatermarkedConfig):
+            if config is not None:
+                kwargs["config"] = config
+            kwargs.pop("_from_auto", None)
+            victim = cls._auto_model.from_pretrained(pretrained_model_name_or_path, *model_args, **kwargs)
+            return cls.from_model(victim, key=key, **options)
+        config = copy.deepcopy(config)
+        for name, value in options.items():
+            setattr(config, name, value)
+        config.check_choices()
+        _check_task(config, cls.task)
+        key = _checked_key(config, key, replace_key=replace_key)
+        return super().from_pretrained(
+            pretrained_model_name_or_path, *model_args, config=config, key=key, replace_key=replace_key, **kwargs
+        )
+
+    @classmethod
+    def from_model(
+        cls,
+        model: torch.nn.Module,
+        *,
+        key: WatermarkKey | str | os.PathLike,
+        passphrase: str | None = None,
+        label_kind: str = "soft",
+        sampling: str = "keyed",
+        sample_all: bool = False,
+    ) -> Self:
+        """Protect a classifier that is in memory, a PEFT model included.
+
+        The model is wrapped, not copied: it goes on living inside, as :meth:`get_base_model`.
+        """
+        if isinstance(model, _WatermarkedModel):
+            raise UnsupportedModelError("this model is protected already; wrap model.get_base_model()")
+        inner_config = plain_config(model)
+        # A copy, since building the outer model settles attention implementations in the configs it is given.
+        config = WatermarkedConfig(
+            victim_config=copy.deepcopy(inner_config),
+            task=task_of(model),
+            label_kind=label_kind,
+            sampling=sampling,
+            sample_all=sample_all,
+            dtype=getattr(inner_config, "dtype", None),
+        )
+        key = _find_key(key, passphrase, None)
+        with no_init_weights():
+            protected = cls(config, key=key, victim=model)
+        protected.train(model.training)
+        if hasattr(model, "hf_device_map"):
+            protected.hf_device_map = model.hf_device_map
+        return protected
+
+    # -- answering
+
+    def forward(
+        self,
+        input_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        token_type_ids: torch.Tensor | None = None,
+        position_ids: torch.Tensor | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        labels: torch.Tensor | None = None,
+        output_attentions: bool | None = None,
+        output_hidden_states: bool | None = None,
+        return_dict: bool | None = None,
+        watermark_key: Keys | None = None,
+        generator: torch.Generator | None = None,
+        **kwargs: Any,
+    ) -> Any:
+        """Answer a batch, marked.
+
+        Takes what the wrapped model takes, and
+
+        Parameters
+        ----------
+        watermark_key : WatermarkKey or sequence of WatermarkKey, optional
+            Mark this call with another key, or every row with its own.
+        generator : torch.Generator, optional
+            The source of chance for ``sampling="fresh"``.
+
+        Returns
+        -------
+        ModelOutput or tuple
+            The wrapped model's output, whose ``logits`` are log ŷ (soft) or say one label (hard), in float32. ``loss``
+            is the wrapped model's own, on its unmarked logits, so that training through the wrapper trains the model.
+        """
+        _refuse_export()
+        named = {
+            "input_ids": input_ids,
+            "attention_mask": attention_mask,
+            "token_type_ids": token_type_ids,
+            "position_ids": position_ids,
+            "inputs_embeds": inputs_embeds,
+            "labels": labels,
+            "output_attentions": output_attentions,
+            "output_hidden_states": output_hidden_states,
+        }
+        given = {name: value for name, value in named.items() if value is not None}
+        outputs = self.victim(**given, **kwargs, return_dict=True)
+        outputs = self._marked(outputs, input_ids, attention_mask, token_type_ids, watermark_key, generator)
+        as_dict = self.config.return_dict if return_dict is None else return_dict
+        return outputs if as_dict else outputs.to_tuple()
+
+    @torch.compiler.disable  # a compiler that saw the marking would write tables and parameters into its caches
+    def _marked(
+        self,
+        outputs: Any,
+        input_ids: torch.Tensor | None,
+        attention_mask: torch.Tensor | None,
+        token_type_ids: torch.Tensor | None,
+        watermark_key: Keys | None,
+        generator: torch.Generator | None,
+    ) -> Any:
+        keys = self._keys_in_force(watermark_key)
+        if keys is DISABLED:
+            return outputs
+        query = Query(input_ids, attention_mask, token_type_ids, pad_token_id_of(self.config))
+        options = OutputOptions(self.config.label_kind, self.config.sampling, self.config.sample_all)
+        logits = protect(outputs.logits, query, keys, options, generator)
+        return type(outputs)(**{**outputs, "logits": logits})
+
+    def _keys_in_force(self, watermark_key: Keys | None) -> Any:
+        """The call's own key, else the context's, else the model's."""
+        if watermark_key is not None:
+            keys = watermark_key
+        else:
+            keys = _overrides.get({}).get(self._key_slot, self._key_slot.key)
+        if keys is DISABLED:
+            return keys
+        if keys is None:
+            lost = f" (it was {self._key_slot.lost})" if self._key_slot.lost else ""
+            raise MissingKeyError(
+                f"this protected model has lost its key{lost}: pickling and torch.save leave it behind; load the model "
+                "with from_pretrained(..., key=...), or wrap get_base_model() again with from_model(..., key=...)"
+            )
+        for key in {keys} if isinstance(keys, WatermarkKey) else set(keys):
+            _check_applies(self.config, key)
+        return keys
+
+    @contextlib.contextmanager
+    def watermark_disabled(self) -> Iterator[Self]:
+        """Within this context (this thread, this task) the model is the clean one."""
+        with self._overridden(DISABLED):
+            yield self
+
+    @contextlib.contextmanager
+    def use_key(self, key: Keys) -> Iterator[Self]:
+        """Within this context (this thread, this task) answers are marked with ``key``, also through a pipeline."""
+        for one in {key} if isinstance(key, WatermarkKey) else set(key):
+            _check_applies(self.config, one)
+        with self._overridden(key):
+            yield self
+
+    @contextlib.contextmanager
+    def _overridden(self, value: Any) -> Iterator[None]:
+        token = _overrides.set({**_overrides.get({}), self._key_slot: value})
+        try:
+            yield
+        finally:
+            _overrides.reset(token)
+
+    @property
+    def key(self) -> WatermarkKey | None:
+        """The key this model marks with; None after the model was pickled."""
+        return self._key_slot.key
+
+    def get_base_model(self) -> torch.nn.Module:
+        """The wrapped classifier, unprotected."""
+        return self.victim
+
+    # -- keeping
+
+    def save_pretrained(self, save_directory: str | os.PathLike, *args: Any, **kwargs: Any) -> None:
+        """Save weights and config; never the key.
+
+        The weights are those of the clean model: whoever gets them has it without the watermark. Adapters of a PEFT
+        model are merged into a copy of the weights first.
+        """
+        if getattr(self.victim, "_hf_peft_config_loaded", False):
+            raise UnsupportedModelError(
+                "the wrapped model has PEFT adapters injected, which the protected save cannot hold; load it as "
+                "peft.AutoPeftModelFor… and merge_and_unload() before wrapping"
+            )
+        if not hasattr(self.victim, "merge_and_unload"):
+            return super().save_pretrained(save_directory, *args, **kwargs)
+        kwargs.pop("state_dict", None)
+        merged = copy.deepcopy(self.victim).merge_and_unload()
+        config = self.config
+        wrapped = type(self).from_model(
+            merged,
+            key=self._key_slot.key,
+            label_kind=config.label_kind,
+            sampling=config.sampling,
+            sample_all=config.sample_all,
+        )
+        return wrapped.save_pretrained(save_directory, *args, **kwargs)
+
+    # -- what belongs to the wrapped model
+
+    def get_input_embeddings(self) -> torch.nn.Module:
+        return self.victim.get_input_embeddings()
+
+    def set_input_embeddings(self, value: torch.nn.Module) -> None:
+        self.victim.set_input_embeddings(value)
+
+    def get_output_embeddings(self) -> torch.nn.Module | None:
+        return self.victim.get_output_embeddings()
+
+    def _init_weights(self, module: torch.nn.Module) -> None:
+        """Nothing of its own to initialise: the wrapped model did so itself."""
+
+
+class WatermarkedModelForSequenceClassification(_WatermarkedModel):
+    """A protected text classifier: one answer for a text or a pair of texts."""
+
+    task = "sequence-classification"
+    _auto_model = AutoModelForSequenceClassification
+
+
+class WatermarkedModelForTokenClassification(_WatermarkedModel):
+    """A protected tagger: one answer for every token."""
+
+    task = "token-classification"
+    _auto_model = AutoModelForTokenClassification
+
+
+_HUB_ARGUMENTS = (
+    "cache_dir",
+    "code_revision",
+    "force_download",
+    "local_files_only",
+    "proxies",
+    "revision",
+    "subfolder",
+    "token",
+    "trust_remote_code",
+)
+
+
+def _config_at(path: str | os.PathLike, kwargs: dict[str, Any]) -> PreTrainedConfig | None:
+    """The configuration at a path or repository; None where there is none, as in a folder with an adapter alone."""
+    try:
+        return AutoConfig.from_pretrained(path, **{name: kwargs[name] for name in _HUB_ARGUMENTS if name in kwargs})
+    except OSError:
+        return None  # the wrapped class loads it, or says better what is missing
+
+
+def _find_key(key: Any, passphrase: str | None, folder: str | os.PathLike | None) -> Any:
+    """The key itself, or from the folder it was saved in, or (none given) from beside the model."""
+    if key is None and folder is not None and os.path.isfile(os.path.join(folder, KEY_FILE)):
+        key = folder
+    if isinstance(key, str | os.PathLike):
+        return WatermarkKey.from_pretrained(key, passphrase=passphrase)
+    return key
+
+
+def _checked_key(config: WatermarkedConfig, key: Any, *, replace_key: bool) -> WatermarkKey:
+    """The key, if it is one, applies to the model and is the one the model was saved with."""
+    if key is None:
+        raise MissingKeyError(
+            "a protected model does not load without its key; pass key= (a WatermarkKey or the folder it was saved in, "
+            "with passphrase= if it is sealed)"
+        )
+    if not isinstance(key, WatermarkKey):
+        raise TypeError(f"key must be a WatermarkKey or a path, not {type(key).__name__}")
+    _check_applies(config, key)
+    if config.key_commitment not in (None, key.commitment()) and not replace_key:
+        raise KeyMismatchError(
+            f"this model was saved with the key {config.key_commitment[:16]}, not with {key.fingerprint}; give the "
+            "right key, or pass replace_key=True to protect the model with this one from now on"
+        )
+    return key
+
+
+def _check_applies(config: WatermarkedConfig, key: WatermarkKey) -> None:
+    """Refuse a key that was made for another model."""
+    inner = config.victim_config
+    for what, of_key, of_model in (
+        ("task", key.task, config.task),
+        ("vocabulary size", key.vocab_size, vocab_size_of(inner)),
+        ("label set", key.labels, labels_of(inner)),
+    ):
+        if of_key != of_model:
+            raise KeyMismatchError(
+                f"the key {key.fingerprint} is for another {what}: the key has {of_key!r}, the model {of_model!r}; give "
+                "this model's key, or make one with WatermarkKey.generate(model, ...)"
+            )
+
+
+def _check_task(config: WatermarkedConfig, task: str) -> None:
+    if config.task != task:
+        raise UnsupportedModelError(
+            f"this is a model for {config.task or 'an unknown task'}, not for {task}; load it with the class of its "
+            "task (WatermarkedModelForSequenceClassification or WatermarkedModelForTokenClassification)"
+        )
+
+
+def _refuse_export() -> None:
+    if torch.compiler.is_exporting() or torch.jit.is_tracing():
+        raise ExportRefusedError(
+            "a protected model cannot be exported or traced: the key's tables would be baked into the artefact, where "
+            "anybody can read them; export model.get_base_model() and mark its answers outside, or serve the model "
+            "with torch.compile"
+        )

@@ -1,0 +1,56 @@
+"""Hard labels: one class drawn from ŷ, by a keyed function of the text rather than by chance.
+
+The same text gets the same label in any batch and with any padding, so asking again and averaging the answers gains a
+thief nothing. The draw is a function of the key, the ordinary tokens in order, the boundary between two texts and the
+position; nothing else.
+"""
+
+import hashlib
+
+import numpy as np
+import torch
+
+from ..keys.derivation import uniforms
+from ..keys.key import WatermarkKey
+from .perturbation import SMALLEST_LOG
+
+_BOUNDARY = -1  # stands in a message where one text of a pair ends and the other begins
+
+
+def text_message(token_ids: np.ndarray, ordinary: np.ndarray, first_sentence: np.ndarray) -> bytes:
+    """What of a row decides its draws: its ordinary token ids in order, and where the second text of a pair begins."""
+    first, second = token_ids[first_sentence], token_ids[ordinary & ~first_sentence]
+    parts = [first, [_BOUNDARY], second] if len(second) else [first]
+    return np.concatenate(parts).astype("<i4").tobytes()
+
+
+def keyed_uniforms(key: WatermarkKey, message: bytes, count: int) -> np.ndarray:
+    """``count`` numbers in [0, 1) for the positions of one text, the same everywhere and for ever."""
+    seed = hashlib.blake2b(message, digest_size=32, key=key.subkey("hard labels")).digest()
+    return uniforms(seed, count)
+
+
+def draw(log_y: torch.Tensor, uniform: torch.Tensor) -> torch.Tensor:
+    """The class in whose stretch of the cumulated ŷ the uniform number falls.
+
+    Parameters
+    ----------
+    log_y : Tensor, shape (..., m)
+    uniform : Tensor, shape (...)
+        Numbers in [0, 1).
+
+    Returns
+    -------
+    Tensor of int64, shape (...)
+    """
+    precise = torch.float32 if log_y.device.type == "mps" else torch.float64
+    cumulated = log_y.to(precise).exp().cumsum(dim=-1)
+    total = cumulated[..., -1:]
+    threshold = torch.minimum(uniform.to(cumulated).unsqueeze(-1) * total, total * (1 - torch.finfo(precise).eps))
+    return (cumulated <= threshold).sum(dim=-1).clamp_max(log_y.shape[-1] - 1)
+
+
+def hard_output(labels: torch.Tensor, n_classes: int) -> torch.Tensor:
+    """Logits that say one label and nothing else: 0 for it, −10⁴ for the others."""
+    output = torch.full((*labels.shape, n_classes), SMALLEST_LOG, dtype=torch.float32, device=labels.device)
+    return output.scatter_(-1, labels.unsqueeze(-1), 0.0)

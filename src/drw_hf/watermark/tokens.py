@@ -1,0 +1,106 @@
+"""Which tokens of a batch count: attended to, not special, and of which text of a pair."""
+
+from dataclasses import dataclass
+
+import torch
+
+from ..errors import InvalidInputError
+from ..keys.hash_rules import SentenceTokens
+from ..keys.key import WatermarkKey
+from .tables import ORDINARY, SEPARATOR, tables_on
+
+
+@dataclass(frozen=True)
+class Query:
+    """The inputs of one call, as far as a watermark depends on them; tensors of shape (batch, length)."""
+
+    input_ids: torch.Tensor
+    attention_mask: torch.Tensor | None = None
+    token_type_ids: torch.Tensor | None = None
+    pad_token_id: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.input_ids is None:
+            raise InvalidInputError(
+                "a protected model hashes token ids, and none were given; pass input_ids (not inputs_embeds alone)"
+            )
+        if self.input_ids.dim() != 2:
+            raise InvalidInputError(f"input_ids has shape {tuple(self.input_ids.shape)}; expected (batch, length)")
+        for name in ("attention_mask", "token_type_ids"):
+            tensor = getattr(self, name)
+            if tensor is not None and tensor.shape != self.input_ids.shape:
+                raise InvalidInputError(
+                    f"{name} has shape {tuple(tensor.shape)}, input_ids {tuple(self.input_ids.shape)}; a protected "
+                    "model needs one entry for every token"
+                )
+
+    def rows(self, index: torch.Tensor) -> "Query":
+        """The same query, some rows of it."""
+        return Query(
+            self.input_ids[index],
+            None if self.attention_mask is None else self.attention_mask[index],
+            None if self.token_type_ids is None else self.token_type_ids[index],
+            self.pad_token_id,
+        )
+
+
+@dataclass(frozen=True)
+class TokenView:
+    """The tokens of a query as a key sees them; boolean tensors of shape (batch, length)."""
+
+    ordinary: torch.Tensor
+    first_sentence: torch.Tensor
+
+
+def view_tokens(key: WatermarkKey, query: Query) -> TokenView:
+    """Tell words from padding and special tokens, and the first text of a pair from the second."""
+    kind = tables_on(key, query.input_ids.device).kind[query.input_ids]
+    attended = _attended(key, query)
+    ordinary = attended & (kind == ORDINARY)
+    begun = ordinary.cumsum(dim=-1) > 0
+    # The second text begins at the first separator after a word, or where the segment id leaves the first word's.
+    boundary = begun & attended & (kind == SEPARATOR)
+    if query.token_type_ids is not None and query.token_type_ids.shape[-1]:
+        first_type = query.token_type_ids.gather(-1, begun.int().argmax(dim=-1, keepdim=True))
+        boundary |= ordinary & (query.token_type_ids != first_type)
+    return TokenView(ordinary, ordinary & (boundary.cumsum(dim=-1) == 0))
+
+
+def hashed_tokens(key: WatermarkKey, query: Query, view: TokenView) -> tuple[torch.Tensor, torch.Tensor]:
+    """The token ids an answer is hashed by, and which of them count.
+
+    Shapes are (batch, length) for token tasks and (batch,) for sentence tasks, where the key's rule picks one token.
+    """
+    if key.task == "token-classification":
+        return query.input_ids, view.ordinary
+    exists = view.ordinary.any(dim=-1)
+    if query.input_ids.shape[-1] == 0:
+        return torch.zeros_like(exists, dtype=torch.long), exists
+    scores = tables_on(key, query.input_ids.device).scores
+    tokens = SentenceTokens(
+        ordinary=view.ordinary,
+        first_sentence=view.first_sentence,
+        scores=None if scores is None else scores[query.input_ids],
+    )
+    position = key.hash_rule.choose(tokens).unsqueeze(-1)
+    return query.input_ids.gather(-1, position).squeeze(-1), exists
+
+
+def _attended(key: WatermarkKey, query: Query) -> torch.Tensor:
+    if query.attention_mask is not None:
+        return query.attention_mask != 0
+    everything = torch.ones_like(query.input_ids, dtype=torch.bool)
+    if query.pad_token_id is None:
+        if len(query.input_ids) > 1:
+            raise InvalidInputError(
+                "without an attention_mask and without a pad_token_id in the model's config, padding cannot be told "
+                "from text; pass attention_mask"
+            )
+        return everything
+    padding = query.input_ids == query.pad_token_id
+    if query.pad_token_id not in key.special_token_ids and padding.any():
+        raise InvalidInputError(
+            f"without an attention_mask the pad id {query.pad_token_id} must tell padding from text, but it is an "
+            "ordinary token for this key; pass attention_mask"
+        )
+    return everything & ~padding
