@@ -67,6 +67,22 @@ class WatermarkedConfig(PreTrainedConfig):
         if not isinstance(self.sample_all, bool):
             raise ConfigurationError(f"sample_all={self.sample_all!r}: expected True or False")
 
+    @classmethod
+    def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> Any:
+        """As in transformers, but refuses a key or passphrase that no model's ``from_pretrained`` will take up.
+
+        ``pipeline(..., model_kwargs={"passphrase": ...})`` is such a case: it hands its ``model_kwargs`` to the config
+        first, then to the model and to the tokenizer, whose ``save_pretrained`` would write the passphrase down.
+        """
+        if not kwargs.get("return_unused_kwargs") and not {"key", "passphrase"}.isdisjoint(kwargs):
+            raise ConfigurationError(
+                "a key or passphrase was given to something other than a protected model; pipeline(..., "
+                "model_kwargs=...) would hand it to the tokenizer, which writes it into tokenizer_config.json: load "
+                "the model with from_pretrained(..., key=...) first, then call pipeline(..., model=model, "
+                "tokenizer=tokenizer)"
+            )
+        return super().from_dict(config_dict, **kwargs)
+
     def adopt(self, victim_config: PreTrainedConfig) -> None:
         """Make ``victim_config`` the live inner configuration, and show outside what it says."""
         self.__dict__["victim_config"] = victim_config
@@ -79,6 +95,10 @@ class WatermarkedConfig(PreTrainedConfig):
         if self.__dict__.get("victim_config") is None:
             return self
         return self.victim_config.get_text_config(decoder=decoder, encoder=encoder)
+
+    def _get_generation_parameters(self) -> dict[str, Any]:
+        # transformers takes what is seen through __getattr__ for stray settings of this config; bart's are bart's.
+        return {} if self.victim_config is None else self.victim_config._get_generation_parameters()
 
     def __getattr__(self, name: str) -> Any:
         victim_config = self.__dict__.get("victim_config")

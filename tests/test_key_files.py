@@ -1,0 +1,310 @@
+"""Key files: written whole or not at all, read back exactly, and loud about damage."""
+
+import json
+import logging
+import os
+import stat
+import traceback
+
+import numpy as np
+import pytest
+from conftest import make_key, make_model
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from drw_hf import WatermarkKey
+from drw_hf.errors import DrwError, KeyFileError, WrongPassphraseError
+from drw_hf.keys import HashRule, KeyedRule, RarestRule, SecondRule, register_hash_rule, sealing
+from drw_hf.keys.hash_rules import RULES
+
+PASSPHRASE = "correct horse battery staple"
+
+
+def array_key(model=None):
+    rng = np.random.default_rng(0)
+    return WatermarkKey.from_arrays(
+        v_k=rng.random(8),
+        v_s=rng.random(8),
+        M=rng.standard_normal((64, 8)).astype(np.float32),
+        config=model or make_model(),
+        target=1,
+        special_token_ids=[0, 2, 3],
+    )
+
+
+KEYS = {
+    "direct": lambda: make_key(make_model(), epsilon=0.123456789, frequency=17.3),
+    "paper": lambda: make_key(make_model(), law="paper", dimension=7),
+    "arrays": array_key,
+    "rarest by frequency": lambda: make_key(make_model(), hash_rule=RarestRule(np.arange(64.0))),
+    "keyed": lambda: make_key(make_model(), hash_rule=KeyedRule()),
+    "tagger": lambda: make_key(make_model("token-classification"), scope="all"),
+}
+
+
+@pytest.mark.parametrize("passphrase", [None, PASSPHRASE], ids=["plain", "sealed"])
+@pytest.mark.parametrize("kind", KEYS)
+def test_a_key_comes_back_as_it_was(tmp_path, kind, passphrase):
+    key = KEYS[kind]()
+    key.save_pretrained(tmp_path / "key", passphrase=passphrase)
+    again = WatermarkKey.from_pretrained(tmp_path / "key", passphrase=passphrase)
+    assert again == key and again.secret == key.secret and again.hash_rule == key.hash_rule
+    np.testing.assert_array_equal(again.phase_table, key.phase_table)
+    names = {path.name for path in (tmp_path / "key").iterdir()}
+    has_arrays = kind in ("arrays", "rarest by frequency")
+    assert names == {"drw_key.json"} | ({"drw_key.safetensors"} if has_arrays else set())
+
+
+def test_files_are_readable_by_their_owner_alone(tmp_path):
+    array_key().save_pretrained(tmp_path)
+    for path in tmp_path.iterdir():
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_a_plain_key_that_others_can_read_is_warned_about(tmp_path, caplog):
+    KEYS["direct"]().save_pretrained(tmp_path)
+    (tmp_path / "drw_key.json").chmod(0o644)
+    with caplog.at_level(logging.WARNING):
+        WatermarkKey.from_pretrained(tmp_path)
+    assert "chmod 600" in caplog.text
+
+
+@pytest.mark.parametrize("kind", ["direct", "arrays"])
+def test_a_sealed_key_shows_nothing_but_its_commitment(tmp_path, kind):
+    key = KEYS[kind]()
+    key.save_pretrained(tmp_path, passphrase=PASSPHRASE)
+    content = b"".join(path.read_bytes() for path in tmp_path.iterdir())
+    assert key.commitment().encode() in content
+    assert key.secret.hex().encode() not in content and b"negative" not in content and b"epsilon" not in content
+    if kind == "arrays":
+        assert key.arrays["M"].tobytes()[:64] not in content and key.arrays["v_k"].tobytes() not in content
+
+
+def test_sealing_uses_a_strong_scrypt_by_default(tmp_path, monkeypatch):
+    monkeypatch.undo()  # the low cost that the other tests run with
+    KEYS["direct"]().save_pretrained(tmp_path, passphrase=PASSPHRASE)
+    kdf = json.loads((tmp_path / "drw_key.json").read_text())["kdf"]
+    assert (kdf["name"], kdf["n"], kdf["r"], kdf["p"]) == ("scrypt", 2**17, 8, 1)
+
+
+def test_sealing_twice_shares_no_salt_nonce_or_ciphertext(tmp_path):
+    sealed = []
+    for name in "ab":
+        KEYS["direct"]().save_pretrained(tmp_path / name, passphrase=PASSPHRASE)
+        sealed.append(json.loads((tmp_path / name / "drw_key.json").read_text()))
+    assert sealed[0]["kdf"]["salt"] != sealed[1]["kdf"]["salt"]
+    assert sealed[0]["cipher"]["nonce"] != sealed[1]["cipher"]["nonce"]
+
+
+def test_a_passphrase_typed_in_another_unicode_form_opens(tmp_path):
+    KEYS["direct"]().save_pretrained(tmp_path, passphrase="caf\u00e9")
+    WatermarkKey.from_pretrained(tmp_path, passphrase="cafe\u0301")
+
+
+@pytest.mark.parametrize("wrong", ["wrong", None, PASSPHRASE + " "])
+@pytest.mark.parametrize("kind", ["direct", "arrays"])
+def test_a_wrong_or_missing_passphrase_says_so(tmp_path, kind, wrong):
+    KEYS[kind]().save_pretrained(tmp_path, passphrase=PASSPHRASE)
+    with pytest.raises(WrongPassphraseError) as caught:
+        WatermarkKey.from_pretrained(tmp_path, passphrase=wrong)
+    told = "".join(traceback.TracebackException.from_exception(caught.value, capture_locals=False).format())
+    assert "passphrase" in str(caught.value) and "horse" not in told
+
+
+def test_an_empty_passphrase_is_refused_and_nothing_written(tmp_path):
+    with pytest.raises(KeyFileError, match="None to save the key plain"):
+        KEYS["direct"]().save_pretrained(tmp_path / "key", passphrase="")
+    assert not (tmp_path / "key").exists()
+    with pytest.raises(TypeError):
+        KEYS["direct"]().save_pretrained(tmp_path / "key", passphrase=b"bytes")
+
+
+# -- damage
+
+
+@pytest.mark.parametrize("passphrase", [None, PASSPHRASE], ids=["plain", "sealed"])
+@pytest.mark.parametrize("kind", ["direct", "arrays"])
+def test_no_single_changed_byte_gives_another_key(tmp_path, kind, passphrase):
+    """Every byte of every file, each with one bit flipped: a named error, or (in white space) the same key."""
+    key = KEYS[kind]()
+    key.save_pretrained(tmp_path, passphrase=passphrase)
+    for path in tmp_path.iterdir():
+        content = path.read_bytes()
+        step = max(1, len(content) // 1500)  # the arrays file is large; 1,500 places of it
+        for place in range(0, len(content), step):
+            damaged = bytearray(content)
+            damaged[place] ^= 1 << (place % 8)
+            path.write_bytes(damaged)
+            try:
+                assert WatermarkKey.from_pretrained(tmp_path, passphrase=passphrase) == key
+            except DrwError as error:
+                assert isinstance(error, KeyFileError)
+                assert key.secret.hex() not in str(error)
+        path.write_bytes(content)
+
+
+@pytest.mark.parametrize("passphrase", [None, PASSPHRASE], ids=["plain", "sealed"])
+def test_every_truncation_is_refused(tmp_path, passphrase):
+    KEYS["direct"]().save_pretrained(tmp_path, passphrase=passphrase)
+    path = tmp_path / "drw_key.json"
+    content = path.read_bytes()
+    for length in range(len(content) - 2):  # the last byte but one closes the document
+        path.write_bytes(content[:length])
+        with pytest.raises(KeyFileError):
+            WatermarkKey.from_pretrained(tmp_path, passphrase=passphrase)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=200)
+@given(content=st.binary(max_size=60) | st.text(max_size=60).map(str.encode) | st.just(b"[" * 100000))
+def test_any_other_file_is_refused(tmp_path, content):
+    (tmp_path / "drw_key.json").write_bytes(content)
+    with pytest.raises(KeyFileError):
+        WatermarkKey.from_pretrained(tmp_path)
+
+
+def altered(tmp_path, change, passphrase=None):
+    path = tmp_path / "drw_key.json"
+    document = json.loads(path.read_text())
+    change(document)
+    path.write_text(json.dumps(document))
+    return pytest.raises(KeyFileError)
+
+
+def test_a_newer_version_asks_for_an_update(tmp_path):
+    KEYS["direct"]().save_pretrained(tmp_path)
+    with altered(tmp_path, lambda document: document.update(version=2)) as caught:
+        WatermarkKey.from_pretrained(tmp_path)
+    assert "update drw_hf" in str(caught.value)
+
+
+def test_a_header_cannot_make_its_reader_allocate(tmp_path, monkeypatch):
+    KEYS["direct"]().save_pretrained(tmp_path, passphrase=PASSPHRASE)
+    monkeypatch.setattr(sealing, "Scrypt", lambda **_: pytest.fail("scrypt was run on an unchecked header"))
+    for kdf in ({"n": 2**40}, {"r": 2**20}, {"p": 2**20}, {"n": 3}, {"n": 0}, {"n": -(2**17)}, {"n": "131072"}):
+        with altered(tmp_path, lambda document, kdf=kdf: document["kdf"].update(n=2**4, r=8, p=1) or document["kdf"].update(kdf)):
+            WatermarkKey.from_pretrained(tmp_path, passphrase=PASSPHRASE)
+
+
+@pytest.mark.parametrize("name", ["commitment", "version", "sealed"])
+def test_the_header_of_a_sealed_key_is_authenticated(tmp_path, name):
+    KEYS["direct"]().save_pretrained(tmp_path, passphrase=PASSPHRASE)
+    change = {"commitment": "0" * 64, "version": True, "sealed": False}
+    with altered(tmp_path, lambda document: document.update({name: change[name]})):
+        WatermarkKey.from_pretrained(tmp_path, passphrase=PASSPHRASE)
+
+
+def test_a_missing_key_and_a_missing_arrays_file_are_named(tmp_path):
+    with pytest.raises(KeyFileError, match=r"WatermarkKey\.generate"):
+        WatermarkKey.from_pretrained(tmp_path / "nowhere")
+    array_key().save_pretrained(tmp_path)
+    (tmp_path / "drw_key.safetensors").unlink()
+    with pytest.raises(KeyFileError, match="arrays"):
+        WatermarkKey.from_pretrained(tmp_path)
+
+
+def test_arrays_of_another_key_are_refused(tmp_path):
+    array_key().save_pretrained(tmp_path / "a")
+    other = WatermarkKey.from_arrays(
+        v_k=np.ones(8), v_s=np.ones(8), M=np.ones((64, 8)), config=make_model(), target=1, special_token_ids=[0]
+    )
+    other.save_pretrained(tmp_path / "b")
+    os.replace(tmp_path / "b" / "drw_key.safetensors", tmp_path / "a" / "drw_key.safetensors")
+    with pytest.raises(KeyFileError):
+        WatermarkKey.from_pretrained(tmp_path / "a")
+
+
+# -- no key is lost
+
+
+@pytest.mark.parametrize("fault", ["fsync", "replace"])
+@pytest.mark.parametrize("kind", ["direct", "arrays"])
+def test_a_failed_write_leaves_everything_as_it_was(tmp_path, monkeypatch, kind, fault):
+    key = KEYS[kind]()
+    key.save_pretrained(tmp_path)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+
+    def fail(*_):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, fault, fail)
+        with pytest.raises(KeyFileError, match="No space left"):
+            key.save_pretrained(tmp_path, passphrase=PASSPHRASE)
+        with pytest.raises(KeyFileError, match="No space left"):
+            key.save_pretrained(tmp_path / "new")
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()} == before
+    assert list((tmp_path / "new").iterdir()) == []
+    assert WatermarkKey.from_pretrained(tmp_path) == key
+
+
+@pytest.mark.parametrize("passphrases", [(None, PASSPHRASE), (PASSPHRASE, None), (PASSPHRASE, PASSPHRASE)])
+def test_a_crash_between_the_two_files_of_a_resave_loses_nothing(tmp_path, monkeypatch, passphrases):
+    before, after = passphrases
+    key = array_key()
+    key.save_pretrained(tmp_path, passphrase=before)
+    real_replace = os.replace
+
+    def crash_at_the_json(source, target):
+        if str(target).endswith(".json"):
+            raise KeyboardInterrupt
+        real_replace(source, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", crash_at_the_json)
+        with pytest.raises(KeyboardInterrupt):
+            key.save_pretrained(tmp_path, passphrase=after)
+    assert WatermarkKey.from_pretrained(tmp_path, passphrase=PASSPHRASE) == key
+    assert {path.name for path in tmp_path.iterdir()} == {"drw_key.json", "drw_key.safetensors"}
+
+
+def test_another_key_is_never_replaced(tmp_path):
+    first, second = KEYS["direct"](), KEYS["paper"]()
+    first.save_pretrained(tmp_path, passphrase=PASSPHRASE)
+    for passphrase in (None, PASSPHRASE):
+        with pytest.raises(KeyFileError, match="another key"):
+            second.save_pretrained(tmp_path, passphrase=passphrase)
+    assert WatermarkKey.from_pretrained(tmp_path, passphrase=PASSPHRASE) == first
+    first.save_pretrained(tmp_path)  # the same key may change between sealed and plain
+    assert WatermarkKey.from_pretrained(tmp_path) == first
+
+
+@pytest.mark.parametrize("lying_there", ["config.json", "training_args.bin", "checkpoint-5/x", "adapter_config.json"])
+def test_a_plain_key_does_not_go_where_a_model_lies(tmp_path, lying_there):
+    (tmp_path / lying_there).parent.mkdir(exist_ok=True)
+    (tmp_path / lying_there).write_text("{}")
+    key = KEYS["direct"]()
+    with pytest.raises(KeyFileError, match="passphrase"):
+        key.save_pretrained(tmp_path)
+    assert not (tmp_path / "drw_key.json").exists()
+    key.save_pretrained(tmp_path, passphrase=PASSPHRASE)
+
+
+def test_a_file_is_no_folder(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(KeyFileError, match="folder"):
+        KEYS["direct"]().save_pretrained(tmp_path / "file")
+
+
+# -- rules of one's own
+
+
+def test_a_rule_of_ones_own_is_kept_by_name(tmp_path, monkeypatch):
+    monkeypatch.setattr("drw_hf.keys.hash_rules.RULES", RULES)
+
+    class LastRule(HashRule):
+        name = "test-last"
+
+        def choose(self, tokens):
+            return tokens.ordinary.int().cumsum(-1).argmax(-1)
+
+    register_hash_rule(LastRule)
+    try:
+        key = make_key(make_model(), hash_rule=LastRule())
+        key.save_pretrained(tmp_path)
+        assert isinstance(WatermarkKey.from_pretrained(tmp_path).hash_rule, LastRule)
+        with pytest.raises(ValueError, match="choose another name"):
+            register_hash_rule(type("Other", (SecondRule,), {"name": "test-last"}))
+    finally:
+        del RULES["test-last"]
+    with pytest.raises(KeyFileError, match="import the module"):
+        WatermarkKey.from_pretrained(tmp_path)
