@@ -10,12 +10,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import make_key, make_model
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
 from drw_hf.keys import derivation
+from small_models import make_key, make_model
 
 SECRET = bytes(range(32))
 VECTORS = json.loads((Path(__file__).parent / "vectors" / "derivation.json").read_text())
@@ -115,7 +115,7 @@ def test_paper_projection_has_variance_n_over_three():
 
 
 def test_paper_phase_and_selection_correlate_at_three_quarters():
-    """Why `direct` is the default: v has mean ½, so both projections share most of their direction (E v·v' / E|v|²)."""
+    """Why `direct` is the default: v has mean ½, so both projections share a direction (E v·v' / E|v|²)."""
     key = make_key(make_model(vocab_size=30522), law="paper")
     scaled = [stats.norm.ppf(table) for table in (key.phase_table, key.selection_table)]
     cosine = key.v_k @ key.v_s / np.linalg.norm(key.v_k) / np.linalg.norm(key.v_s)

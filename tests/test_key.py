@@ -11,7 +11,6 @@ import traceback
 
 import numpy as np
 import pytest
-from conftest import SPECIAL, TAGS, make_key, make_model
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import norm
@@ -21,6 +20,7 @@ from drw_hf import WatermarkKey
 from drw_hf.errors import DrwError, InvalidKeyError, KeySerializationError, UnsupportedModelError
 from drw_hf.keys import RarestRule, derivation
 from drw_hf.keys.commitment import encode
+from small_models import SPECIAL, TAGS, make_key, make_model
 
 SECRET = bytes(range(32))
 
@@ -241,7 +241,9 @@ def test_arrays_change_the_commitment():
 
 
 def test_the_commitment_matches_its_committed_vector():
-    key = dataclasses.replace(make_key(make_model()), key_id="0123456789abcdef", created_at="2026-01-01T00:00:00+00:00")
+    key = dataclasses.replace(
+        make_key(make_model()), key_id="0123456789abcdef", created_at="2026-01-01T00:00:00+00:00"
+    )
     assert key.commitment() == "3628062a28ac06bcc35072c142c919003a9ea833517733098d9398bc1a57ac68"
     assert key.fingerprint == key.commitment()[:16]
 

@@ -8,7 +8,6 @@ import traceback
 
 import numpy as np
 import pytest
-from conftest import make_key, make_model
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -16,6 +15,7 @@ from drw_hf import WatermarkKey
 from drw_hf.errors import DrwError, KeyFileError, WrongPassphraseError
 from drw_hf.keys import HashRule, KeyedRule, RarestRule, SecondRule, register_hash_rule, sealing
 from drw_hf.keys.hash_rules import RULES
+from small_models import make_key, make_model
 
 PASSPHRASE = "correct horse battery staple"
 
@@ -181,7 +181,9 @@ def test_a_header_cannot_make_its_reader_allocate(tmp_path, monkeypatch):
     KEYS["direct"]().save_pretrained(tmp_path, passphrase=PASSPHRASE)
     monkeypatch.setattr(sealing, "Scrypt", lambda **_: pytest.fail("scrypt was run on an unchecked header"))
     for kdf in ({"n": 2**40}, {"r": 2**20}, {"p": 2**20}, {"n": 3}, {"n": 0}, {"n": -(2**17)}, {"n": "131072"}):
-        with altered(tmp_path, lambda document, kdf=kdf: document["kdf"].update(n=2**4, r=8, p=1) or document["kdf"].update(kdf)):
+        with altered(
+            tmp_path, lambda document, kdf=kdf: document["kdf"].update(n=2**4, r=8, p=1) or document["kdf"].update(kdf)
+        ):
             WatermarkKey.from_pretrained(tmp_path, passphrase=PASSPHRASE)
 
 

@@ -24,7 +24,9 @@ def plain_config(model_or_config: Any) -> Any:
 def task_of(model_or_config: Any) -> str | None:
     """The task, from the name of the model's class or from the architectures that its config lists."""
     config = getattr(model_or_config, "config", model_or_config)
-    names = [cls.__name__ for cls in type(model_or_config).__mro__] + list(getattr(config, "architectures", None) or [])
+    names = [cls.__name__ for cls in type(model_or_config).__mro__] + list(
+        getattr(config, "architectures", None) or []
+    )
     for name in names:
         for part, task in _CLASS_NAME_PARTS.items():
             if part in name:
@@ -43,8 +45,8 @@ def labels_of(config: Any) -> tuple[str, ...]:
     problem = getattr(config, "problem_type", None)
     if problem in ("multi_label_classification", "regression"):
         raise UnsupportedModelError(
-            f"problem_type={problem!r} cannot be watermarked: the watermark moves probability between classes of which "
-            "exactly one is right; protect a single-label classifier or tagger"
+            f"problem_type={problem!r} cannot be watermarked: the watermark moves probability between classes of "
+            "which exactly one is right; protect a single-label classifier or tagger"
         )
     id2label = config.id2label or {}
     if len(id2label) < 2:

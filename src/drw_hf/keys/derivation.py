@@ -92,7 +92,7 @@ def project(rows: np.ndarray, v_k: np.ndarray, v_s: np.ndarray) -> tuple[np.ndar
 def projected_entries(
     rows_of: Callable[[np.ndarray], np.ndarray], token_ids: np.ndarray, v_k: np.ndarray, v_s: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Phase and selection hashes of some tokens under law ``paper``; ``rows_of`` gives rows of M, a chunk at a time."""
+    """Phase and selection hashes of some tokens under law ``paper``; ``rows_of`` gives M, some rows at a time."""
     chunks = np.array_split(token_ids, max(1, math.ceil(len(token_ids) / _ROWS_AT_ONCE)))
     hashes = [project(rows_of(chunk), v_k, v_s) for chunk in chunks]
     return np.concatenate([phase for phase, _ in hashes]), np.concatenate([selection for _, selection in hashes])

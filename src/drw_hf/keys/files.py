@@ -146,8 +146,8 @@ def _refuse_plain_beside_model(folder: Path) -> None:
     found = next((hit for pattern in _MODEL_FILES for hit in folder.glob(pattern)), None)
     if found is not None:
         raise KeyFileError(
-            f"{folder} holds a model ({found.name}), and whoever pushes or copies that folder would take the plain key "
-            "along; give a passphrase, or save the key into a folder of its own"
+            f"{folder} holds a model ({found.name}), and whoever pushes or copies that folder would take the plain "
+            "key along; give a passphrase, or save the key into a folder of its own"
         )
 
 

@@ -45,8 +45,8 @@ class WatermarkKey:
     tau : float
         The selection ratio τ: the share of tokens that are marked.
     law : str
-        ``"direct"``: the hashes g(v_k, ·) and g(v_s, ·) of a token are independent uniform draws. ``"paper"``: they are
-        projections of a random matrix row, as in the paper.
+        ``"direct"``: the hashes g(v_k, ·) and g(v_s, ·) of a token are independent uniform draws. ``"paper"``: they
+        are projections of a random matrix row, as in the paper.
     dimension : int
         The length n of the vectors of law ``"paper"``.
     scope : str
@@ -414,7 +414,7 @@ def _bind(
     task = task or binding.task_of(model) or binding.task_of(config)
     if task not in binding.TASKS:
         raise InvalidKeyError(
-            f"task={task!r}: the model does not tell its task, or it is not one of {list(binding.TASKS)}; pass task=..."
+            f"task={task!r}: the model does not tell its task, or it is not one of {list(binding.TASKS)}; pass task="
         )
     if tokenizer is None and special_token_ids is None:
         raise InvalidKeyError(

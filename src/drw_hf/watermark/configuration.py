@@ -33,7 +33,7 @@ class WatermarkedConfig(PreTrainedConfig):
         How hard labels are drawn. ``"keyed"``: the same text always gets the same label. ``"fresh"``: by chance, anew
         in every call.
     sample_all : bool
-        Draw the hard labels of unmarked answers too (from p̂), as the paper's code does; by default these are the argmax.
+        Draw the hard labels of unmarked answers too (from p̂), as the paper's code does; by default they are argmax.
     key_commitment : str
         The commitment of the key the model was protected with.
     """

@@ -93,9 +93,7 @@ def _on_device_of(logits: torch.Tensor, query: Query) -> Query:
     def move(tensor: torch.Tensor | None) -> torch.Tensor | None:
         return None if tensor is None else tensor.to(logits.device)
 
-    return Query(
-        move(query.input_ids), move(query.attention_mask), move(query.token_type_ids), query.pad_token_id
-    )
+    return Query(move(query.input_ids), move(query.attention_mask), move(query.token_type_ids), query.pad_token_id)
 
 
 def _row_keys(keys: Keys, n_rows: int) -> Keys:

@@ -17,7 +17,7 @@ from transformers import (
 )
 from transformers.initialization import no_init_weights
 
-from ..errors import ExportRefusedError, KeyMismatchError, MissingKeyError, UnsupportedModelError
+from ..errors import ConfigurationError, ExportRefusedError, KeyMismatchError, MissingKeyError, UnsupportedModelError
 from ..keys.binding import labels_of, pad_token_id_of, plain_config, task_of, vocab_size_of
 from ..keys.files import KEY_FILE
 from ..keys.key import WatermarkKey
@@ -75,8 +75,8 @@ class _WatermarkedModel(PreTrainedModel):
     ):
         if not isinstance(config, WatermarkedConfig) or config.victim_config is None:
             raise UnsupportedModelError(
-                f"{type(self).__name__} needs a WatermarkedConfig around a classifier's config; use from_pretrained or "
-                "from_model, which make it"
+                f"{type(self).__name__} needs a WatermarkedConfig around a classifier's config; use from_pretrained "
+                "or from_model, which make it"
             )
         _check_task(config, self.task)
         key = _checked_key(config, key, replace_key=replace_key)
@@ -269,8 +269,8 @@ class _WatermarkedModel(PreTrainedModel):
         if keys is None:
             lost = f" (it was {self._key_slot.lost})" if self._key_slot.lost else ""
             raise MissingKeyError(
-                f"this protected model has lost its key{lost}: pickling and torch.save leave it behind; load the model "
-                "with from_pretrained(..., key=...), or wrap get_base_model() again with from_model(..., key=...)"
+                f"this protected model has lost its key{lost}: pickling and torch.save leave it behind; load the "
+                "model with from_pretrained(..., key=...), or wrap get_base_model() again with from_model(..., key=...)"
             )
         for key in {keys} if isinstance(keys, WatermarkKey) else set(keys):
             _check_applies(self.config, key)
@@ -380,7 +380,9 @@ def _config_at(path: str | os.PathLike, kwargs: dict[str, Any]) -> PreTrainedCon
     """The configuration at a path or repository; None where there is none, as in a folder with an adapter alone."""
     try:
         return AutoConfig.from_pretrained(path, **{name: kwargs[name] for name in _HUB_ARGUMENTS if name in kwargs})
-    except OSError:
+    except ConfigurationError:
+        raise
+    except (OSError, ValueError):
         return None  # the wrapped class loads it, or says better what is missing
 
 
@@ -397,8 +399,8 @@ def _checked_key(config: WatermarkedConfig, key: Any, *, replace_key: bool) -> W
     """The key, if it is one, applies to the model and is the one the model was saved with."""
     if key is None:
         raise MissingKeyError(
-            "a protected model does not load without its key; pass key= (a WatermarkKey or the folder it was saved in, "
-            "with passphrase= if it is sealed)"
+            "a protected model does not load without its key; pass key= (a WatermarkKey or the folder it was saved "
+            "in, with passphrase= if it is sealed)"
         )
     if not isinstance(key, WatermarkKey):
         raise TypeError(f"key must be a WatermarkKey or a path, not {type(key).__name__}")
@@ -421,8 +423,8 @@ def _check_applies(config: WatermarkedConfig, key: WatermarkKey) -> None:
     ):
         if of_key != of_model:
             raise KeyMismatchError(
-                f"the key {key.fingerprint} is for another {what}: the key has {of_key!r}, the model {of_model!r}; give "
-                "this model's key, or make one with WatermarkKey.generate(model, ...)"
+                f"the key {key.fingerprint} is for another {what}: the key has {of_key!r}, the model {of_model!r}; "
+                "give this model's key, or make one with WatermarkKey.generate(model, ...)"
             )
 
 

@@ -51,7 +51,9 @@ def perturb(
     return (p + epsilon * share) / (1.0 + 2.0 * epsilon)
 
 
-def is_marked(selected: torch.Tensor, logits: torch.Tensor, target: torch.Tensor | int, scope_all: torch.Tensor | bool):
+def is_marked(
+    selected: torch.Tensor, logits: torch.Tensor, target: torch.Tensor | int, scope_all: torch.Tensor | bool
+):
     """Which selected items are marked: all of them, or those whose unmarked prediction is c* (scope ``predicted``)."""
     return selected & ((logits.argmax(dim=-1) == target) | scope_all)
 

@@ -1,0 +1,210 @@
+"""Nothing that is written anywhere carries the key: every file of every way to save, train, cache or compile.
+
+The needles are the secret in its usual spellings, the sub-keys, the vectors and the tables, in both float widths, and
+the parameters that a thief would like to know. A control test plants each needle and finds it again.
+"""
+
+import base64
+import logging
+import os
+import pickle
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+from transformers import Trainer
+
+from drw_hf.keys import derivation
+from drw_hf.watermark.tables import tables_on
+from small_models import make_batch, make_key, make_model, make_victim
+from test_ecosystem import Rows, arguments
+
+
+def needles(key):
+    """Byte strings of which none may be found."""
+    found = {}
+    for name, secret in {
+        "secret": key.secret,
+        **{f"subkey {domain}": derivation.subkey(key.secret, domain) for domain in ("direct/tables", "hard labels")},
+    }.items():
+        found[f"{name} raw"] = secret
+        found[f"{name} hex"] = secret.hex().encode()
+        found[f"{name} HEX"] = secret.hex().upper().encode()
+        found[f"{name} base64"] = base64.b64encode(secret)[:-2]
+        found[f"{name} base64url"] = base64.urlsafe_b64encode(secret)[:-2]
+        found[f"{name} repr"] = repr(secret).encode()
+        found[f"{name} list"] = ", ".join(map(str, secret)).encode()
+    arrays = {"phase": key.phase_table, "selection": key.selection_table}
+    arrays["signal"] = np.cos(key.frequency * key.phase_table)
+    if key.law == "paper":
+        arrays |= {"v_k": key.v_k, "v_s": key.v_s, "M": key.M[10]}
+    for name, array in arrays.items():
+        # Three entries in a row, from the middle: 12 bytes or more that do not stand anywhere by chance.
+        for dtype in ("<f4", "<f8"):
+            found[f"{name} {dtype}"] = array[20:23].astype(dtype).tobytes()
+        found[f"{name} as text"] = repr(float(array[20]))[:12].encode()
+    # Old pickle protocols, torch.save's among them, write bytes as text: each byte a Unicode character.
+    return found | {f"{name}, in a pickle": needle.decode("latin-1").encode() for name, needle in found.items()}
+
+
+def assert_clean(key, *places):
+    """Search files and folders, also inside zip archives (torch.save writes them)."""
+    wanted = needles(key)
+    contents = {}
+    for place in map(Path, places):
+        for path in [place] if place.is_file() else sorted(place.rglob("*")):
+            if path.is_file():
+                contents[path] = path.read_bytes()
+                if zipfile.is_zipfile(path):
+                    with zipfile.ZipFile(path) as archive:
+                        contents |= {f"{path}!{name}": archive.read(name) for name in archive.namelist()}
+    assert contents, "nothing was written, so nothing was searched"
+    leaks = [(str(path), name) for path, data in contents.items() for name, needle in wanted.items() if needle in data]
+    assert not leaks
+    return contents
+
+
+@pytest.mark.parametrize("law", ["direct", "paper"])
+def test_the_search_finds_every_needle(tmp_path, law):
+    key = make_key(make_model(), law=law)
+    for name, needle in needles(key).items():
+        (tmp_path / "planted.bin").write_bytes(b"before" + needle + b"after")
+        with pytest.raises(AssertionError, match="planted"):
+            assert_clean(key, tmp_path)
+        if "in a pickle" not in name:
+            torch.save({"needle": needle}, tmp_path / "planted.bin")
+            with pytest.raises(AssertionError, match="planted"):
+                assert_clean(key, tmp_path)
+
+
+@pytest.mark.parametrize("label_kind", ["soft", "hard"])
+@pytest.mark.parametrize("law", ["direct", "paper"])
+def test_save_pretrained(tmp_path, law, label_kind):
+    victim = make_victim(law=law, label_kind=label_kind)
+    victim(**make_batch())  # tables are made on the first call
+    victim.save_pretrained(tmp_path)
+    assert_clean(victim.key, tmp_path)
+
+
+def test_trainer_checkpoints_and_training_args(tmp_path, caplog, capfd):
+    victim = make_victim(hash_rule="keyed", label_kind="hard")
+    with caplog.at_level(logging.DEBUG):
+        settings = arguments(tmp_path, max_steps=2, save_steps=1, eval_strategy="steps", eval_steps=1, logging_steps=1)
+        trainer = Trainer(victim, settings, train_dataset=Rows(16), eval_dataset=Rows(4))
+        trainer.train()
+        trainer.save_model(str(tmp_path / "final"))
+        trainer.create_model_card()
+    streams = capfd.readouterr()
+    (tmp_path / "log.txt").write_text(caplog.text + streams.out + streams.err)
+    contents = assert_clean(victim.key, tmp_path)
+    names = {Path(str(name)).name for name in contents}
+    assert {"training_args.bin", "optimizer.pt", "trainer_state.json", "model.safetensors", "README.md"} <= names
+
+
+@pytest.mark.parametrize("law", ["direct", "paper"])
+def test_torch_save_pickle_and_state_dict(tmp_path, law):
+    victim = make_victim(law=law)
+    victim(**make_batch())
+    torch.save(victim, tmp_path / "model.pt")
+    torch.save(victim.state_dict(), tmp_path / "state.pt")
+    torch.save(victim.config, tmp_path / "config.pt")
+    (tmp_path / "model.pickle").write_bytes(pickle.dumps(victim))
+    assert_clean(victim.key, tmp_path)
+
+
+def test_state_dict_buffers_and_module_attributes_hold_no_table():
+    victim = make_victim()
+    victim(**make_batch())
+    inner = {f"victim.{name}" for name in victim.get_base_model().state_dict()}
+    assert set(victim.state_dict()) == inner
+    assert {name for name, _ in victim.named_buffers()} <= {
+        f"victim.{name}" for name, _ in victim.get_base_model().named_buffers()
+    }
+    table = tables_on(victim.key, torch.device("cpu")).signal
+    assert not any(value is table for module in victim.modules() for value in vars(module).values())
+
+
+def test_datasets_caches_and_fingerprints(tmp_path, monkeypatch):
+    """A map over the model pickles it for the cache's fingerprint; another key must give another fingerprint."""
+    datasets = pytest.importorskip("datasets")
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path)
+    batch = make_batch()
+    victim = make_victim()
+    other = make_victim(secret=b"\x07" * 32)
+    fingerprints = []
+    for model in (victim, other, victim):
+
+        def ask(rows, model=model):
+            with torch.no_grad():
+                return {
+                    "label": model(**{name: torch.tensor(rows[name]) for name in batch}).logits.argmax(-1).tolist()
+                }
+
+        (tmp_path / f"hash-{len(fingerprints)}").write_bytes(datasets.fingerprint.dumps(ask))
+        rows = datasets.Dataset.from_dict({name: value.tolist() for name, value in batch.items()})
+        mapped = rows.map(ask, batched=True, cache_file_name=str(tmp_path / f"{len(fingerprints)}.arrow"))
+        fingerprints.append(datasets.fingerprint.Hasher.hash(ask))
+        assert len(mapped) == 4
+    assert_clean(victim.key, tmp_path)
+    assert fingerprints[0] == fingerprints[2] != fingerprints[1]
+
+
+COMPILE = """
+import sys, torch
+sys.path.insert(0, {tests!r})
+from small_models import make_batch, make_victim
+for label_kind in ("soft", "hard"):
+    victim = make_victim("token-classification", label_kind=label_kind)
+    with torch.no_grad():
+        compiled = torch.compile(victim)(**make_batch()).logits
+        assert torch.allclose(compiled, victim(**make_batch()).logits, atol=1e-4)
+"""
+
+
+def test_the_compilers_caches_and_logs(tmp_path):
+    """A real inductor run in a process of its own, with all its caches and generated code in one folder."""
+    environment = {
+        **os.environ,
+        "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "inductor"),
+        "TORCH_COMPILE_DEBUG": "1",
+        "TORCH_COMPILE_DEBUG_DIR": str(tmp_path / "debug"),
+        "TORCH_LOGS": "+dynamo,output_code",
+        "TMPDIR": str(tmp_path),
+    }
+    code = COMPILE.format(tests=str(Path(__file__).parent))
+    run = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, cwd=tmp_path)
+    assert run.returncode == 0, run.stderr[-3000:]
+    (tmp_path / "log.txt").write_text(run.stdout + run.stderr)
+    key = make_key(make_model("token-classification"), scope="all", tau=1.0)
+    contents = assert_clean(key, tmp_path)
+    assert any(str(path).endswith((".cpp", ".so", ".py")) for path in contents), "inductor wrote no code"
+
+
+def test_loading_logs_nothing_of_key_or_passphrase(tmp_path, caplog, capfd):
+    victim = make_victim()
+    victim.save_pretrained(tmp_path / "protected")
+    victim.key.save_pretrained(tmp_path / "key", passphrase="sesame open")
+    with caplog.at_level(logging.DEBUG):
+        again = type(victim).from_pretrained(tmp_path / "protected", key=tmp_path / "key", passphrase="sesame open")
+        again(**make_batch())
+        print(again, again.config, repr(again))
+    streams = capfd.readouterr()
+    told = caplog.text + streams.out + streams.err
+    assert "sesame" not in told and victim.key.secret.hex() not in told
+    (tmp_path / "told.txt").write_text(told)
+    assert_clean(victim.key, tmp_path)
+
+
+def test_what_a_save_does_give_away_is_the_clean_model(tmp_path):
+    """As the docs say: the saved weights are those of the unmarked model, bit by bit."""
+    victim = make_victim()
+    victim.save_pretrained(tmp_path)
+    saved = load_file(tmp_path / "model.safetensors")
+    clean = victim.get_base_model().state_dict()
+    assert set(saved) <= {f"victim.{name}" for name in clean}
+    assert all(torch.equal(weight, clean[name.removeprefix("victim.")]) for name, weight in saved.items())
