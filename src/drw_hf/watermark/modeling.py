@@ -270,7 +270,7 @@ class _WatermarkedModel(PreTrainedModel):
             lost = f" (it was {self._key_slot.lost})" if self._key_slot.lost else ""
             raise MissingKeyError(
                 f"this protected model has lost its key{lost}: pickling and torch.save leave it behind; load the "
-                "model with from_pretrained(..., key=...), or wrap get_base_model() again with from_model(..., key=...)"
+                "model with from_pretrained(..., key=...), or wrap get_base_model() again with from_model"
             )
         for key in {keys} if isinstance(keys, WatermarkKey) else set(keys):
             _check_applies(self.config, key)

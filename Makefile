@@ -1,0 +1,48 @@
+# Every target makes its own environment in .venv and installs what it needs, so each works as the first command.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMPS := $(VENV)/.stamps
+export HF_HUB_OFFLINE ?= 1
+export TOKENIZERS_PARALLELISM ?= false
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-slow quality style bench docs clean
+
+help:  ## Show this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+demo: $(STAMPS)/base  ## Protect a small model end to end and show what changed
+	$(BIN)/drw-hf demo
+
+test: $(STAMPS)/test  ## Run the tests (without those marked slow)
+	$(BIN)/pytest -m "not slow"
+
+test-slow: $(STAMPS)/test  ## Run the long trainings
+	$(BIN)/pytest -m slow
+
+quality: $(STAMPS)/quality  ## Check style and common mistakes
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+style: $(STAMPS)/quality  ## Repair style
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(STAMPS)/test  ## Measure speed as ratios; writes docs/results/bench.json
+	$(BIN)/python -m tests.bench
+
+docs: $(STAMPS)/docs  ## Build the documentation into docs/_build/html
+	$(BIN)/sphinx-build -W --keep-going -b html docs docs/_build/html
+
+clean:  ## Remove the environment and everything built
+	rm -rf $(VENV) build dist docs/_build drw-demo
+
+$(STAMPS)/base: setup.cfg pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install -q -c constraints.txt -e .
+	@mkdir -p $(STAMPS) && touch $@
+
+$(STAMPS)/%: $(STAMPS)/base
+	$(BIN)/pip install -q -c constraints.txt -e ".[$*]"
+	@touch $@
