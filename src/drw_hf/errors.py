@@ -51,3 +51,15 @@ class ModelOutputError(DrwError, ArithmeticError):
 
 class ExportRefusedError(DrwError, RuntimeError):
     """A protected model was traced for export, which would bake the key's tables into the artefact."""
+
+
+class DatasetError(DrwError, ValueError):
+    """A data set does not hold what is needed of it: columns, rows, or labels that match."""
+
+
+class TeacherError(DrwError, RuntimeError):
+    """A teacher could not be asked, or gave up midway; what it had answered is kept."""
+
+
+class TeacherAnswerError(DrwError, ValueError):
+    """A teacher answered with something that is not a prediction: NaN, no distribution, unknown labels."""

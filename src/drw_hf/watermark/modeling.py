@@ -2,6 +2,7 @@
 
 import contextlib
 import copy
+import inspect
 import os
 from collections.abc import Iterator
 from contextvars import ContextVar
@@ -89,6 +90,7 @@ class _WatermarkedModel(PreTrainedModel):
         config.key_commitment = key.commitment()
         self._key_slot = KeySlot(key)
         self.supports_gradient_checkpointing = getattr(victim, "supports_gradient_checkpointing", True)
+        self.accepts_loss_kwargs = _accepts_loss_kwargs(victim)
         self.post_init()
 
     # -- making one
@@ -434,6 +436,14 @@ def _check_task(config: WatermarkedConfig, task: str) -> None:
             f"this is a model for {config.task or 'an unknown task'}, not for {task}; load it with the class of its "
             "task (WatermarkedModelForSequenceClassification or WatermarkedModelForTokenClassification)"
         )
+
+
+def _accepts_loss_kwargs(victim: torch.nn.Module) -> bool:
+    """Whether Trainer may hand the item count of a step to the wrapped model, as it would without the wrapper."""
+    if hasattr(victim, "accepts_loss_kwargs"):
+        return victim.accepts_loss_kwargs
+    parameters = inspect.signature(victim.forward).parameters.values()
+    return any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters)
 
 
 def _refuse_export() -> None:

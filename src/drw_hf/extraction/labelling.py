@@ -1,0 +1,313 @@
+"""`label_with_teacher`: ask a teacher once about every row of a data set, and keep what it said."""
+
+import contextlib
+import logging
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..errors import DatasetError, TeacherError
+from .journal import Answers, Journal
+from .questions import find_text_columns, questions_of
+from .teachers import ModelTeacher, Teacher, as_teacher, check_distributions
+
+logger = logging.getLogger(__name__)
+
+PROBABILITIES, LABELS = "teacher_probs", "teacher_labels"
+UNANSWERED = -1  # the teacher's label of a word that it did not see
+_BATCHES_SORTED_AT_ONCE = 200
+
+
+def label_with_teacher(
+    teacher: Any,
+    dataset: Any,
+    tokenizer: Any = None,
+    *,
+    text_columns: str | Sequence[str] | None = None,
+    task: str | None = None,
+    labels: Sequence[str] | None = None,
+    batch_size: int = 32,
+    max_length: int | None = None,
+    max_retries: int = 5,
+    cache_dir: str | os.PathLike | None = None,
+    load_from_cache_file: bool = True,
+    progress: bool = True,
+) -> Any:
+    """Ask a teacher once about every row, and return the data set with its answers.
+
+    Parameters
+    ----------
+    teacher : model, str, Pipeline, InferenceClient or callable
+        Who is asked. A path or repo id is loaded; a callable takes a list of texts (pairs: tuples; token tasks: lists
+        of words) and returns for each ``{label: score}`` or a label, token tasks a list of these, one a word.
+    dataset : Dataset, DatasetDict or IterableDataset
+        Rows with a text, two texts, a list of words, or ``input_ids``.
+    tokenizer : PreTrainedTokenizerBase, optional
+        The teacher's tokenizer; models in memory need it.
+    text_columns : str or sequence of str, optional
+        The column (or two, for pairs) that is asked; by default found by its usual name.
+    task : str, optional
+        For callables and clients: ``"sequence-classification"`` (default) or ``"token-classification"``.
+    labels : sequence of str, optional
+        For callables and clients: the label names, where the answers do not show them all.
+    batch_size : int
+        Rows asked at once.
+    max_length : int, optional
+        Truncate rows to this many tokens; by default the teacher's own limit.
+    max_retries : int
+        How often a remote teacher that fails in a way that may pass is asked again, with growing pauses.
+    cache_dir : path, optional
+        Where answers are kept as they come; by default beside the data set's own cache. A run that was killed and is
+        called again with the same arguments goes on where it stopped. A callable is recognised by its code and what
+        it closes over, or, in a folder that you name here, by its name alone.
+    load_from_cache_file : bool
+        Use the answers of an earlier, complete run with the same data, teacher and settings.
+    progress : bool
+        Show a progress bar.
+
+    Returns
+    -------
+    Dataset, DatasetDict or IterableDataset
+        With ``teacher_probs`` and ``teacher_labels`` (a ``ClassLabel`` with the teacher's names). Token tasks: one
+        entry a word (or a token, for tokenised rows); −1 and zeros where the teacher did not see it.
+
+    Notes
+    -----
+    Under ``accelerate launch`` every process asks its share and all return the whole data set. Watermark keys enter
+    the cache's fingerprint as ``key.fingerprint`` alone.
+
+    Examples
+    --------
+    >>> from datasets import Dataset
+    >>> from drw_hf import label_with_teacher
+    >>> rows = Dataset.from_dict({"text": ["a good film", "a bad film"]})
+    >>> def service(texts):
+    ...     return [{"bad": 0.9, "good": 0.1} if "bad" in text else {"bad": 0.2, "good": 0.8} for text in texts]
+    >>> labelled = label_with_teacher(service, rows, progress=False)
+    >>> labelled["teacher_labels"], labelled.features["teacher_labels"].names
+    (Column([1, 0]), ['bad', 'good'])
+    """
+    import datasets
+
+    settings = {
+        "text_columns": text_columns,
+        "batch_size": batch_size,
+        "cache_dir": cache_dir,
+        "load_from_cache_file": load_from_cache_file,
+        "progress": progress,
+    }
+    teacher = as_teacher(teacher, tokenizer, task=task, labels=labels, max_length=max_length, max_retries=max_retries)
+    if isinstance(dataset, datasets.DatasetDict | datasets.IterableDatasetDict):
+        return type(dataset)({name: _label(teacher, split, **settings) for name, split in dataset.items()})
+    return _label(teacher, dataset, **settings)
+
+
+def _label(
+    teacher: Teacher,
+    dataset: Any,
+    *,
+    text_columns: str | Sequence[str] | None,
+    batch_size: int,
+    cache_dir: str | os.PathLike | None,
+    load_from_cache_file: bool,
+    progress: bool,
+) -> Any:
+    import datasets
+
+    if isinstance(dataset, datasets.IterableDataset):
+        return _label_stream(teacher, dataset, text_columns, batch_size)
+    if not isinstance(dataset, datasets.Dataset):
+        raise DatasetError(
+            f"expected a datasets.Dataset, got {type(dataset).__name__}; make one with Dataset.from_dict or from_list"
+        )
+    if len(dataset) == 0:
+        raise DatasetError("the data set is empty: there is nothing to ask the teacher")
+    columns = find_text_columns(dataset.column_names, teacher.task, text_columns)
+    already = {PROBABILITIES, LABELS} & set(dataset.column_names)
+    if already:
+        raise DatasetError(f"the data set has {sorted(already)} already; remove_columns them to ask anew")
+    with _workplace(teacher, dataset, columns, cache_dir, load_from_cache_file) as (folder, fingerprint):
+        finished = folder / "labelled.arrow"
+        if not finished.exists():
+            _ask_all(teacher, dataset, columns, batch_size, folder, progress)
+        return _attach(teacher, dataset, folder, finished, fingerprint)
+
+
+def _ask_all(
+    teacher: Teacher, dataset: Any, columns: list[str], batch_size: int, folder: Path, progress: bool
+) -> None:
+    """Ask about every row that no journal holds yet; each process its share."""
+    from accelerate import PartialState
+    from tqdm.auto import tqdm
+
+    state = PartialState()
+    known = Answers(folder)
+    asked = known.rows()
+    known.close()
+    state.wait_for_everyone()  # before anybody writes: all must see the same rows as open
+    if state.num_processes > 1 and isinstance(teacher, ModelTeacher):
+        teacher.model.to(state.device)
+    todo = [row for row in range(len(dataset)) if row not in asked]
+    journal = Journal(folder, state.process_index)
+    bar = tqdm(
+        total=len(dataset),
+        initial=len(dataset) - len(todo),
+        desc="Asking the teacher",
+        unit="row",
+        disable=not (progress and state.is_main_process),
+    )
+    try:
+        for number, (rows, questions) in enumerate(_batches(teacher, dataset, columns, todo, batch_size)):
+            if number % state.num_processes == state.process_index:
+                answers = teacher.answer(questions)
+                check_distributions(answers, rows)
+                journal.write(rows, answers)
+            bar.update(len(rows))
+    finally:
+        journal.close()
+        bar.close()
+    state.wait_for_everyone()
+
+
+def _batches(
+    teacher: Teacher, dataset: Any, columns: list[str], todo: list[int], batch_size: int
+) -> Iterator[tuple[list[int], list[Any]]]:
+    """Batches of rows of like length. The longest come first, so that too large a batch fails at once."""
+    for start in range(0, len(todo), batch_size * _BATCHES_SORTED_AT_ONCE):
+        rows = todo[start : start + batch_size * _BATCHES_SORTED_AT_ONCE]
+        questions = questions_of(dataset.select(rows).select_columns(columns).to_dict(), columns)
+        order = np.argsort([-length for length in teacher.lengths(questions)], kind="stable")
+        for first in range(0, len(order), batch_size):
+            picked = order[first : first + batch_size]
+            yield [rows[index] for index in picked], [questions[index] for index in picked]
+
+
+def _attach(teacher: Teacher, dataset: Any, folder: Path, finished: Path, fingerprint: str) -> Any:
+    """The data set with the answers as columns, written once and read by every process."""
+    from accelerate import PartialState
+
+    features = _features(teacher, dataset)
+    answers: Answers | None = None
+
+    def look_up(_: Any, rows: list[int]) -> dict[str, list[Any]]:
+        nonlocal answers
+        answers = answers or Answers(folder)
+        return _as_columns(answers.read(rows))
+
+    state = PartialState()
+    with state.main_process_first():
+        labelled = dataset.map(
+            look_up,
+            batched=True,
+            batch_size=500,
+            with_indices=True,
+            features=features,
+            new_fingerprint=fingerprint,
+            cache_file_name=str(finished),
+            load_from_cache_file=True,
+            desc=None,
+            input_columns=dataset.column_names[0],
+        )
+    if answers is not None:
+        answers.close()
+    return labelled
+
+
+def _as_columns(answers: Sequence[np.ndarray]) -> dict[str, list[Any]]:
+    labels = []
+    for answer in answers:
+        best = answer.argmax(-1)
+        labels.append(np.where(answer.any(-1), best, UNANSWERED).tolist() if answer.ndim == 2 else int(best))
+    return {PROBABILITIES: [answer.tolist() for answer in answers], LABELS: labels}
+
+
+def _features(teacher: Teacher, dataset: Any) -> Any:
+    """The data set's features with the two new columns, the teacher's label names among them."""
+    from datasets import ClassLabel, Features, List, Value
+
+    if teacher.labels is None:
+        raise TeacherError("the teacher's labels are not known yet; pass labels=[...]")
+    probabilities, label = List(Value("float32")), ClassLabel(names=list(teacher.labels))
+    if teacher.task == "token-classification":
+        probabilities, label = List(probabilities), List(label)
+    known = dict(dataset.features or {})
+    return Features({**known, PROBABILITIES: probabilities, LABELS: label})
+
+
+def _label_stream(teacher: Teacher, dataset: Any, text_columns: Any, batch_size: int) -> Any:
+    """The same for a stream: rows are asked as they pass, in their own order."""
+    if teacher.labels is None:
+        raise TeacherError("a stream is labelled as it passes, so its labels must be known before; pass labels=[...]")
+
+    def ask(rows: dict[str, list[Any]], numbers: list[int]) -> dict[str, list[Any]]:
+        columns = find_text_columns(list(rows), teacher.task, text_columns)
+        answers = teacher.answer(questions_of(rows, columns))
+        check_distributions(answers, numbers)
+        return _as_columns(answers)
+
+    features = _features(teacher, dataset) if dataset.features is not None else None
+    return dataset.map(ask, batched=True, batch_size=batch_size, with_indices=True, features=features)
+
+
+@contextlib.contextmanager
+def _workplace(
+    teacher: Teacher, dataset: Any, columns: list[str], cache_dir: Any, load_from_cache_file: bool
+) -> Iterator[tuple[Path, str]]:
+    """The folder in which answers are kept, by what was asked of whom; a passing one where that cannot be told."""
+    import datasets
+    from accelerate import PartialState
+    from datasets.fingerprint import Hasher
+
+    # A black box cannot be told from another one by looking; with a folder of their own, users vouch for it.
+    vouched = cache_dir is not None and teacher.black_box
+    identity = f"{teacher.name} {teacher.task}" if vouched else teacher.fingerprint()
+    fingerprint = Hasher.hash([dataset._fingerprint, columns, identity])
+    if identity is None:
+        logger.warning(
+            "this teacher cannot be told from another one, so its answers are not kept between runs; pass cache_dir= "
+            "to keep them"
+        )
+        with _passing_folder() as folder:
+            yield folder, datasets.fingerprint.generate_random_fingerprint()
+        return
+    root = Path(cache_dir) if cache_dir is not None else _cache_root(dataset)
+    folder = root / f"drw-labels-{fingerprint}"
+    if not load_from_cache_file:
+        with PartialState().main_process_first():
+            shutil.rmtree(folder, ignore_errors=True)
+    yield folder, fingerprint
+    for journal in folder.glob("answers-*.sqlite"):  # all is in the Arrow file now
+        with contextlib.suppress(OSError):
+            journal.unlink()
+
+
+@contextlib.contextmanager
+def _passing_folder() -> Iterator[Path]:
+    """A temporary folder that all processes share."""
+    from accelerate import PartialState
+    from accelerate.utils import broadcast_object_list
+
+    state = PartialState()
+    folder = [tempfile.mkdtemp(prefix="drw-labels-") if state.is_main_process else None]
+    if state.num_processes > 1:
+        broadcast_object_list(folder)
+    try:
+        yield Path(folder[0])
+    finally:
+        state.wait_for_everyone()
+        if state.is_main_process:
+            shutil.rmtree(folder[0], ignore_errors=True)
+
+
+def _cache_root(dataset: Any) -> Path:
+    """Beside the data set's own cache files, or in datasets' cache for data sets in memory."""
+    import datasets
+
+    if dataset.cache_files:
+        return Path(dataset.cache_files[0]["filename"]).parent
+    return Path(datasets.config.HF_DATASETS_CACHE) / "drw_hf"

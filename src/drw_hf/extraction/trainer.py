@@ -1,0 +1,365 @@
+"""`DistillationTrainer`: a Trainer whose labels are a teacher's answers."""
+
+import functools
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from transformers import EvalPrediction, Trainer
+
+from ..errors import ConfigurationError, DatasetError
+from ..keys.binding import labels_of, task_of, tokenizer_fingerprint
+from .arguments import DistillationArguments
+from .labelling import LABELS, PROBABILITIES, label_with_teacher
+from .losses import hard_loss, soft_loss
+from .preparation import IGNORED, TEACHER, DistillationCollator, Layout, lay_out, match_labels
+from .questions import find_gold_column, find_text_columns
+from .teachers import ModelTeacher, as_teacher, max_length_of
+
+
+class DistillationTrainer(Trainer):
+    """Train a student on a teacher's answers.
+
+    Give it a ``teacher``, which is asked once about the training data before training (or anew for every batch, with
+    ``DistillationArguments(requery=True)``), or a data set that :func:`label_with_teacher` made. Data sets hold text,
+    pairs, words or ``input_ids``; the trainer tokenises them with ``processing_class``, the student's tokenizer, which
+    may be another one than the teacher's: token tasks are aligned word by word.
+
+    Parameters
+    ----------
+    model : PreTrainedModel
+        The student.
+    args : DistillationArguments
+        How to train and to distil.
+    teacher : model, str, Pipeline, InferenceClient or callable, optional
+        Who is asked; see :func:`label_with_teacher`. Not needed where the data set holds its answers already.
+    train_dataset, eval_dataset : Dataset
+        Rows to learn from and to evaluate on. Evaluation is against gold labels where the data has them
+        (``eval_accuracy``), else against the teacher (``eval_agreement``).
+    processing_class : PreTrainedTokenizerBase
+        The student's tokenizer.
+    teacher_tokenizer : PreTrainedTokenizerBase, optional
+        The teacher's, where it is another one.
+    text_columns : str or sequence of str, optional
+        The column (two, for pairs) that holds the text or words; by default found by its usual name.
+    gold_column : str, optional
+        The column of gold labels; by default found by its usual name, if it is there.
+    data_collator, compute_metrics, callbacks, optimizers, model_init, preprocess_logits_for_metrics
+        As for ``transformers.Trainer``.
+    """
+
+    # The loss is a mean over all items of a step, whichever micro-batch and process they are in.
+    loss_is_scaled_for_ga = True
+
+    def __init__(
+        self,
+        model: Any = None,
+        args: DistillationArguments | None = None,
+        teacher: Any = None,
+        train_dataset: Any = None,
+        eval_dataset: Any = None,
+        processing_class: Any = None,
+        *,
+        teacher_tokenizer: Any = None,
+        text_columns: str | Sequence[str] | None = None,
+        gold_column: str | None = None,
+        data_collator: Callable | None = None,
+        compute_metrics: Callable[[EvalPrediction], dict] | None = None,
+        model_init: Callable | None = None,
+        callbacks: list | None = None,
+        optimizers: tuple = (None, None),
+        preprocess_logits_for_metrics: Callable | None = None,
+    ):
+        args = DistillationArguments("tmp_trainer") if args is None else args
+        if not isinstance(args, DistillationArguments):
+            raise ConfigurationError(f"args must be DistillationArguments, not {type(args).__name__}")
+        if processing_class is None:
+            raise ConfigurationError("processing_class is missing: give the student's tokenizer")
+        if args.requery and teacher is None:
+            raise ConfigurationError("requery=True asks the teacher during training, but there is none; pass teacher=")
+        self.text_columns, self.gold_column = text_columns, gold_column
+        self._agreement = False
+        super().__init__(
+            model=model,
+            args=args,
+            data_collator=data_collator,
+            train_dataset=train_dataset,
+            eval_dataset=eval_dataset,
+            processing_class=processing_class,
+            model_init=model_init,
+            compute_metrics=compute_metrics or self._default_metrics,
+            callbacks=callbacks,
+            optimizers=optimizers,
+            preprocess_logits_for_metrics=preprocess_logits_for_metrics,
+        )
+        self.task = task_of(self.model)
+        if self.task is None:
+            raise ConfigurationError(f"{type(self.model).__name__} is no sequence or token classifier")
+        self.student_labels = labels_of(self.model.config)
+        self.max_length = args.max_length or max_length_of(processing_class, self.model.config)
+        self._set_teacher(teacher, teacher_tokenizer)
+        if data_collator is None:
+            self.data_collator = DistillationCollator(
+                processing_class,
+                teacher_tokenizer=self._other_tokenizer if args.requery else None,
+                num_labels=len(self.student_labels),
+            )
+        self._teacher_labels: tuple[str, ...] | None = None
+        self.train_dataset = self._prepare(train_dataset, "train_dataset", training=True)
+        if isinstance(eval_dataset, dict):
+            self.eval_dataset = {name: self._prepare(split, name) for name, split in eval_dataset.items()}
+        else:
+            self.eval_dataset = self._prepare(eval_dataset, "eval_dataset")
+
+    # -- the teacher
+
+    def _set_teacher(self, teacher: Any, teacher_tokenizer: Any) -> None:
+        """Make the teacher askable; one that is asked during training is frozen and put under accelerate's care."""
+        self.teacher, self._teacher_model, self._other_tokenizer = None, None, None
+        if teacher is None:
+            return
+        in_memory = isinstance(teacher, torch.nn.Module)
+        tokenizer = teacher_tokenizer or (self.processing_class if in_memory else None)
+        self.teacher = as_teacher(teacher, tokenizer, task=self.task, max_length=self.max_length)
+        if self.teacher.task != self.task:
+            raise ConfigurationError(f"the teacher is for {self.teacher.task}, the student for {self.task}")
+        if self.teacher.labels is not None:
+            match_labels(self.teacher.labels, self.student_labels)
+        if not self.args.requery:
+            return
+        if not isinstance(self.teacher, ModelTeacher):
+            raise ConfigurationError("requery=True needs a teacher in this process: a model or a path, not a service")
+        same = tokenizer_fingerprint(self.teacher.tokenizer) == tokenizer_fingerprint(self.processing_class)
+        self._other_tokenizer = None if same else self.teacher.tokenizer
+        self.teacher.model.requires_grad_(False)
+        self._teacher_model = self.accelerator.prepare_model(self.teacher.model, evaluation_mode=True)
+        order = match_labels(self.teacher.labels, self.student_labels)
+        self._teacher_order = torch.tensor(order, device=self.args.device)
+
+    @torch.no_grad()
+    def _ask(self, inputs: dict[str, torch.Tensor]) -> torch.Tensor:
+        """The teacher's probabilities for a batch, in the student's class order."""
+        prefix = "" if self._other_tokenizer is None else TEACHER
+        names = self.teacher.tokenizer.model_input_names
+        self._teacher_model.eval()
+        answer = self._teacher_model(**{name: inputs[prefix + name] for name in names if prefix + name in inputs})
+        probabilities = answer.logits.float().softmax(-1)[..., self._teacher_order]
+        if "teacher_places" in inputs:
+            probabilities = _at_places(probabilities, inputs["teacher_places"])
+        return probabilities
+
+    # -- the data
+
+    def _prepare(self, dataset: Any, name: str, training: bool = False) -> Any:
+        """Label the rows if need be, and lay them out for the student."""
+        import datasets
+
+        if dataset is None or not isinstance(dataset, datasets.Dataset | datasets.IterableDataset):
+            return dataset  # a torch data set is taken as it is: the collator's features
+        streaming = isinstance(dataset, datasets.IterableDataset)
+        if not streaming and len(dataset) == 0:
+            raise DatasetError(f"{name} is empty")
+        if streaming and training and self.args.max_steps <= 0:
+            raise ConfigurationError("a stream has no length, so the trainer cannot count epochs; set max_steps")
+        names = _column_names(dataset)
+        gold = find_gold_column(names, self.task, self.gold_column)
+        if PROBABILITIES not in names and self.teacher is not None and not self.args.requery:
+            dataset = label_with_teacher(
+                self.teacher,
+                dataset,
+                text_columns=self.text_columns,
+                batch_size=self.args.per_device_eval_batch_size,
+                progress=not self.args.disable_tqdm,
+            )
+            names = _column_names(dataset)
+        if training and PROBABILITIES not in names and self.teacher is None:
+            raise DatasetError(f"{name} has no {PROBABILITIES}; pass teacher=, or a data set from label_with_teacher")
+        if training and self.args.gold_weight and gold is None:
+            raise DatasetError(f"gold_weight={self.args.gold_weight} needs gold labels; pass gold_column=")
+        columns = find_text_columns(names, self.task, self.text_columns)
+        if columns[0] == "input_ids" and self._other_tokenizer is not None:
+            raise DatasetError(
+                "the rows are tokenised, but the teacher reads other tokens than the student; give text or words"
+            )
+        layout = Layout(
+            task=self.task,
+            tokenizer=self.processing_class,
+            max_length=self.max_length,
+            columns=tuple(columns),
+            gold=gold,
+            gold_ids=None if gold is None else self._gold_ids(dataset, gold),
+            order=self._order(dataset) if PROBABILITIES in names else None,
+            teacher_tokenizer=self._other_tokenizer if self.args.requery else None,
+        )
+        options = {} if streaming else {"desc": f"Preparing {name}"}
+        with self.args.main_process_first(desc="preparing the data"):
+            return dataset.map(
+                functools.partial(lay_out, layout=layout), batched=True, remove_columns=names, **options
+            )
+
+    def _order(self, dataset: Any) -> tuple[int, ...]:
+        feature = (dataset.features or {}).get(LABELS)
+        feature = getattr(feature, "feature", feature)
+        names = getattr(feature, "names", None) or (None if self.teacher is None else self.teacher.labels)
+        if names is None:
+            raise DatasetError(
+                f"{LABELS} does not name its classes, so they cannot be matched with the student's; label the data "
+                "with label_with_teacher, or cast the column to a ClassLabel"
+            )
+        self._teacher_labels = tuple(names)
+        return match_labels(names, self.student_labels)
+
+    def _gold_ids(self, dataset: Any, gold: str) -> dict[Any, int] | None:
+        """How gold labels become the student's class numbers: by name where they have names, else as they are."""
+        feature = (dataset.features or {}).get(gold)
+        feature = getattr(feature, "feature", feature)
+        names = getattr(feature, "names", None)
+        if names is not None:
+            order = {label: number for number, label in enumerate(self.student_labels)}
+            unknown = [label for label in names if label not in order]
+            if unknown:
+                raise DatasetError(f"the gold labels {unknown} are none of the student's {list(self.student_labels)}")
+            return {number: order[label] for number, label in enumerate(names)}
+        if getattr(feature, "dtype", "") in ("string", "large_string"):
+            return {label: number for number, label in enumerate(self.student_labels)}
+        return None
+
+    # -- the loss
+
+    def _get_num_items_in_batch(self, batch_samples: list, device: torch.device) -> torch.Tensor:
+        """Distilled items and gold items of a whole step: all its micro-batches, on all processes."""
+        counts = torch.zeros(2, dtype=torch.long)
+        for batch in batch_samples:
+            places = batch.get("places")
+            counts[0] += len(batch["input_ids"]) if places is None else int((places >= 0).sum())
+            if batch.get("labels") is not None:
+                counts[1] += int((batch["labels"] != IGNORED).sum())
+        counts = counts.to(device)
+        return self.accelerator.reduce(counts, "sum") if self.args.world_size > 1 else counts
+
+    def compute_loss(
+        self,
+        model: torch.nn.Module,
+        inputs: dict[str, Any],
+        return_outputs: bool = False,
+        num_items_in_batch: torch.Tensor | None = None,
+    ) -> Any:
+        """The mean over the step's distilled items, and over its gold items where these have a weight."""
+        counts = num_items_in_batch
+        if counts is None:
+            counts = self._get_num_items_in_batch([inputs], self.args.device)
+        given = {name: value for name, value in inputs.items() if name in self.processing_class.model_input_names}
+        outputs = model(**given)
+        logits = outputs["logits"] if isinstance(outputs, dict) else outputs[0]
+        loss = self._loss(logits, inputs, counts) * self.accelerator.num_processes  # DDP averages over processes
+        return (loss, {"loss": loss, "logits": logits}) if return_outputs else loss
+
+    def _loss(self, logits: torch.Tensor, inputs: dict[str, Any], counts: torch.Tensor) -> torch.Tensor:
+        taught = PROBABILITIES in inputs or self._teacher_model is not None
+        weight = (self.args.gold_weight if "labels" in inputs else 0.0) if taught else 1.0
+        loss = logits.new_zeros((), dtype=torch.float32)
+        if weight < 1.0:
+            teacher = inputs[PROBABILITIES] if PROBABILITIES in inputs else self._ask(inputs)
+            student = logits
+            if "places" in inputs:
+                there = inputs["places"] >= 0
+                student, teacher = _at_places(logits, inputs["places"])[there], teacher[there]
+            if self.args.label_kind == "soft":
+                distilled = soft_loss(student, teacher, self.args.temperature)
+            else:
+                distilled = hard_loss(student, teacher.argmax(-1))
+            loss = loss + (1.0 - weight) * distilled / counts[0].clamp_min(1)
+        if weight > 0.0:
+            loss = loss + weight * hard_loss(logits, inputs["labels"]) / counts[1].clamp_min(1)
+        return loss
+
+    # -- evaluation
+
+    def prediction_step(
+        self, model: Any, inputs: dict[str, Any], prediction_loss_only: bool, ignore_keys: list[str] | None = None
+    ) -> tuple:
+        """As in Trainer; without gold labels the teacher's stand in for them."""
+        self._agreement = "labels" not in inputs
+        if self._agreement and LABELS not in inputs and self._teacher_model is not None:
+            inputs = {**inputs, LABELS: self._labels_asked(self._prepare_inputs(inputs))}
+        if "labels" not in inputs and LABELS not in inputs:
+            inputs = {k: v for k, v in inputs.items() if k in self.processing_class.model_input_names}
+        names, self.label_names = self.label_names, [LABELS if self._agreement else "labels"]
+        try:
+            return super().prediction_step(model, inputs, prediction_loss_only, ignore_keys)
+        finally:
+            self.label_names = names
+
+    def _labels_asked(self, inputs: dict[str, Any]) -> torch.Tensor:
+        labels = self._ask(inputs).argmax(-1)
+        if "places" not in inputs:
+            return labels
+        whole = torch.full_like(inputs["input_ids"], IGNORED)
+        there = inputs["places"] >= 0
+        whole[there.nonzero()[:, 0], inputs["places"][there]] = labels[there]
+        return whole
+
+    def evaluate(self, eval_dataset: Any = None, *args: Any, **kwargs: Any) -> dict[str, float]:
+        """As in Trainer, for data sets laid out already or not yet."""
+        if eval_dataset is not None and not isinstance(eval_dataset, str | dict):
+            eval_dataset = self._prepare_once(eval_dataset)
+        return super().evaluate(eval_dataset, *args, **kwargs)
+
+    def predict(self, test_dataset: Any, *args: Any, **kwargs: Any) -> Any:
+        """As in Trainer, for data sets laid out already or not yet."""
+        return super().predict(self._prepare_once(test_dataset), *args, **kwargs)
+
+    def _prepare_once(self, dataset: Any) -> Any:
+        names = getattr(dataset, "column_names", None)
+        ready = names is None or ("input_ids" in names and not {"text", "tokens", LABELS} & set(names))
+        return dataset if ready else self._prepare(dataset, "eval_dataset")
+
+    def _default_metrics(self, prediction: EvalPrediction) -> dict[str, float]:
+        counted = prediction.label_ids != IGNORED
+        right = (np.argmax(prediction.predictions, axis=-1) == prediction.label_ids)[counted]
+        return {"agreement" if self._agreement else "accuracy": float(right.mean()) if right.size else 0.0}
+
+    # -- the card
+
+    def create_model_card(self, *args: Any, **kwargs: Any) -> None:
+        """Trainer's card, and how the student was made."""
+        super().create_model_card(*args, **kwargs)
+        if not self.is_world_process_zero():
+            return
+        path = Path(self.args.output_dir) / "README.md"
+        path.write_text(path.read_text(encoding="utf-8") + self._how_it_was_made(), encoding="utf-8")
+
+    def _how_it_was_made(self) -> str:
+        arguments = self.args
+        teacher = "the answers kept in the data set" if self.teacher is None else os.path.basename(self.teacher.name)
+        what = {"soft": "probabilities, by KL divergence", "hard": "labels, by cross-entropy"}[arguments.label_kind]
+        lines = [
+            "## Distillation",
+            "",
+            f"This model was distilled with `drw_hf.DistillationTrainer` from {teacher}.",
+            "",
+            f"- learned: the teacher's {what}"
+            + (f", temperature {arguments.temperature:g}" if what[0] == "p" else ""),
+            f"- weight of gold labels: {arguments.gold_weight:g}",
+            f"- teacher asked: {'anew for every batch' if arguments.requery else 'once, before training'}",
+            f"- labels: {', '.join(self.student_labels)}",
+        ]
+        return "\n".join(["", *lines, ""])
+
+
+def _at_places(values: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
+    """(batch, length, m) at (batch, k) positions; whatever stands at −1 is masked by the caller."""
+    index = places.clamp_min(0).unsqueeze(-1).expand(-1, -1, values.shape[-1])
+    return values.gather(1, index)
+
+
+def _column_names(dataset: Any) -> list[str]:
+    if dataset.column_names is not None:
+        return list(dataset.column_names)
+    first = next(iter(dataset.take(1)), None)
+    if first is None:
+        raise DatasetError("the stream is empty")
+    return list(first)

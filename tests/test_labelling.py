@@ -1,0 +1,491 @@
+"""label_with_teacher: anybody asked, once, with every answer kept."""
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import datasets
+import numpy as np
+import pytest
+import torch
+import transformers
+from huggingface_hub import InferenceClient, constants
+from hypothesis import given
+from hypothesis import strategies as st
+from transformers import pipeline
+
+from drw_hf import label_with_teacher
+from drw_hf.errors import DatasetError, TeacherAnswerError, TeacherError
+from drw_hf.extraction.teachers import RetryingTeacher, as_teacher, first_positions, join_words, pause_after
+from inference_server import InferenceServer
+from small_models import TAGS, make_batch, make_key, make_model, make_tokenizer, make_victim
+from test_leaks import assert_clean
+
+TEXTS = [
+    "the film was very good",
+    "we hated the slow ending",
+    "a truly moving story with a great cast and bright music",
+    "dull",
+    "they liked the beginning but not the plot",
+    "bad bad bad",
+    "quite funny",
+]
+LABELS = ["negative", "positive"]
+
+
+@pytest.fixture
+def texts():
+    return datasets.Dataset.from_dict({"text": TEXTS, "label": [1, 0, 1, 0, 0, 0, 1]})
+
+
+@pytest.fixture
+def sentences():
+    return datasets.Dataset.from_dict({"tokens": [text.split() for text in TEXTS]})
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+    return tmp_path / "cache"
+
+
+def label(teacher, dataset, tokenizer=None, **kwargs):
+    return label_with_teacher(teacher, dataset, tokenizer, progress=False, **{"batch_size": 3, **kwargs})
+
+
+class Counting:
+    """A black-box service that counts what it is asked, and can be told to break after some calls."""
+
+    def __init__(self, breaks_at=None, error=OSError, answer=None):
+        self.asked, self.calls, self.breaks_at, self.error = [], 0, breaks_at, error
+        self.answer = answer or (lambda text: {"negative": 0.25, "positive": 0.75})
+
+    def __call__(self, questions):
+        self.calls += 1
+        if self.calls == self.breaks_at:
+            raise self.error("told to break")
+        self.asked += questions
+        return [self.answer(question) for question in questions]
+
+
+# -- what comes back
+
+
+def test_answers_are_the_models_and_keep_their_rows(texts, tokenizer):
+    victim = make_victim()
+    labelled = label(victim, texts, tokenizer)
+    assert labelled.column_names == ["text", "label", "teacher_probs", "teacher_labels"]
+    assert labelled["text"][:] == TEXTS and labelled.features["teacher_labels"].names == LABELS
+    for row, text in zip(labelled, TEXTS, strict=True):
+        with torch.no_grad():
+            y = victim(**tokenizer(text, return_tensors="pt")).logits.softmax(-1)[0]
+        np.testing.assert_allclose(row["teacher_probs"], y, atol=1e-5)
+        assert row["teacher_labels"] == int(y.argmax())
+
+
+def test_batch_size_does_not_matter(sentences, tokenizer, tmp_path):
+    victim = make_victim("token-classification", label_kind="hard")
+    found = [
+        label(victim, sentences, tokenizer, batch_size=size, cache_dir=tmp_path / str(size))["teacher_labels"][:]
+        for size in (1, 2, 7)
+    ]
+    assert found[0] == found[1] == found[2]
+
+
+def test_words_get_the_answer_of_their_first_sub_token(sentences):
+    """A tokenizer that splits words: one answer a word, ragged as the words are."""
+    pieces = make_pieces_tokenizer()
+    model = make_model("token-classification", vocab_size=len(pieces))
+    labelled = label(model, sentences, pieces)
+    for row in labelled:
+        encoding = pieces(row["tokens"], is_split_into_words=True, return_tensors="pt")
+        with torch.no_grad():
+            p = model(**encoding).logits.softmax(-1)[0]
+        first = [encoding.word_ids().index(word) for word in range(len(row["tokens"]))]
+        assert len(row["teacher_probs"]) == len(row["teacher_labels"]) == len(row["tokens"])
+        np.testing.assert_allclose(row["teacher_probs"], p[first], atol=1e-5)
+
+
+def make_pieces_tokenizer():
+    """Characters instead of words."""
+    from tokenizers import Tokenizer, models, pre_tokenizers, processors
+
+    letters = "abcdefghijklmnopqrstuvwxyz"
+    vocabulary = {
+        t: i for i, t in enumerate(["[PAD]", "[UNK]", "[CLS]", "[SEP]", *letters, *("##" + c for c in letters)])
+    }
+    backend = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
+    backend.pre_tokenizer = pre_tokenizers.Whitespace()
+    backend.post_processor = processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
+    names = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]"}
+    return transformers.PreTrainedTokenizerFast(tokenizer_object=backend, model_max_length=64, **names)
+
+
+@pytest.mark.parametrize("side", ["right", "left"])
+def test_tokenised_rows_are_labelled_token_by_token(sentences, side):
+    tokenizer = make_tokenizer(padding_side=side)
+    model = make_model("token-classification", architecture="llama")
+    rows = sentences.map(lambda row: tokenizer(row["tokens"], is_split_into_words=True), remove_columns="tokens")
+    by_word = label(model, sentences, tokenizer)
+    by_token = label(model, rows, tokenizer)
+    for words, tokens in zip(by_word, by_token, strict=True):
+        assert tokens["teacher_labels"] == [-1, *words["teacher_labels"], -1]
+        np.testing.assert_allclose(tokens["teacher_probs"][1:-1], words["teacher_probs"], atol=1e-5)
+        assert tokens["teacher_probs"][0] == [0.0] * 4
+
+
+def test_words_beyond_the_limit_are_not_answered(sentences, tokenizer):
+    labelled = label(make_model("token-classification"), sentences, tokenizer, max_length=5)
+    for row in labelled:
+        assert [tag >= 0 for tag in row["teacher_labels"]] == [word < 3 for word in range(len(row["tokens"]))]
+
+
+def test_pairs_and_columns_of_ones_own(tokenizer):
+    rows = datasets.Dataset.from_dict({"left": TEXTS[:3], "right": TEXTS[3:6]})
+    model = make_model()
+    labelled = label(model, rows, tokenizer, text_columns=["left", "right"])
+    with torch.no_grad():
+        y = model(**tokenizer(TEXTS[0], TEXTS[3], return_tensors="pt")).logits.softmax(-1)[0]
+    np.testing.assert_allclose(labelled[0]["teacher_probs"], y, atol=1e-5)
+
+
+def test_every_split_of_a_dataset_dict_is_labelled(texts, tokenizer):
+    both = datasets.DatasetDict({"train": texts, "test": texts.select(range(2))})
+    labelled = label(make_model(), both, tokenizer)
+    assert len(labelled["train"]) == 7 and len(labelled["test"]) == 2
+
+
+@pytest.mark.parametrize("task", ["sequence-classification", "token-classification"])
+def test_a_stream_is_labelled_as_it_passes(texts, sentences, tokenizer, task):
+    rows = texts if task == "sequence-classification" else sentences
+    model = make_model(task)
+    streamed = list(label(model, rows.to_iterable_dataset(), tokenizer))
+    for one, other in zip(streamed, label(model, rows, tokenizer), strict=True):
+        np.testing.assert_allclose(one["teacher_probs"], other["teacher_probs"], atol=1e-5)
+        assert one["teacher_labels"] == other["teacher_labels"]
+
+
+def test_the_model_is_asked_in_eval_mode_and_put_back(texts, tokenizer):
+    model = make_model()
+    expected = label(model, texts, tokenizer)["teacher_probs"][:]
+    model.train()
+    np.testing.assert_allclose(label(model, texts, tokenizer)["teacher_probs"][:], expected, atol=1e-6)
+    assert model.training
+
+
+# -- who is asked
+
+
+def remote(victim, tokenizer, monkeypatch, faults=(), task="text-classification"):
+    """The victim behind HTTP."""
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    pipe = pipeline(task, model=victim, tokenizer=tokenizer)
+
+    def answer(payload):
+        if task == "text-classification":
+            return [pipe(payload["inputs"], top_k=None)]
+        entities = pipe(payload["inputs"])
+        return [{name: e[name] if name != "score" else float(e[name]) for name in e} for e in entities]
+
+    return InferenceServer(answer, faults)
+
+
+@pytest.mark.parametrize("kind", ["path", "pipeline", "callable", "client"])
+def test_teachers_of_every_kind_give_the_same_answers(texts, tokenizer, kind, tmp_path, monkeypatch):
+    model = make_model()
+    expected = label(model, texts, tokenizer)
+    pipe = pipeline("text-classification", model=model, tokenizer=tokenizer)
+    server = remote(model, tokenizer, monkeypatch)
+    with server.running():
+        if kind == "path":
+            model.save_pretrained(tmp_path / "model")
+            tokenizer.save_pretrained(tmp_path / "model")
+            found = label(str(tmp_path / "model"), texts)
+        elif kind == "pipeline":
+            found = label(pipe, texts)
+        elif kind == "callable":
+            found = label(lambda t: [{i["label"]: i["score"] for i in row} for row in pipe(t, top_k=None)], texts)
+        else:
+            found = label(InferenceClient(model=server.url), texts)
+            assert len(server.requests) == len(TEXTS), "once per row"
+    np.testing.assert_allclose(found["teacher_probs"][:], expected["teacher_probs"][:], atol=1e-5)
+    assert found["teacher_labels"][:] == expected["teacher_labels"][:]
+    assert found.features["teacher_labels"].names == LABELS
+
+
+def test_a_remote_tagger_is_aligned_by_the_characters_of_its_spans(sentences, tokenizer, monkeypatch):
+    model = make_model("token-classification")
+    server = remote(model, tokenizer, monkeypatch, task="token-classification")
+    with server.running():
+        found = label(InferenceClient(model=server.url), sentences, task="token-classification", labels=TAGS)
+    expected = label(model, sentences, tokenizer)
+    assert found["teacher_labels"][:] == expected["teacher_labels"][:]
+    best = [[max(word) for word in row] for row in expected["teacher_probs"][:]]
+    said = [[max(word) for word in row] for row in found["teacher_probs"][:]]
+    for one, other, tags in zip(said, best, expected["teacher_labels"][:], strict=True):
+        for score, true_score, tag in zip(one, other, tags, strict=True):
+            assert score == pytest.approx(1.0 if TAGS[tag] == "O" else true_score, abs=1e-5)
+
+
+def test_a_service_that_gives_labels_alone(texts, sentences):
+    labelled = label(lambda t: ["positive"] * len(t), texts, labels=LABELS)
+    assert labelled["teacher_labels"][:] == [1] * 7 and labelled["teacher_probs"][0] == [0.0, 1.0]
+    tagged = label(
+        lambda rows: [["O"] * len(words) for words in rows], sentences, task="token-classification", labels=TAGS
+    )
+    assert tagged["teacher_labels"][0] == [0] * 5
+
+
+def test_something_that_cannot_be_asked(texts, tokenizer):
+    with pytest.raises(TeacherError, match="cannot be asked"):
+        label(7, texts)
+    with pytest.raises(TeacherError, match="tokenizer="):
+        label(make_model(), texts)
+    with pytest.raises(TeacherError, match="labels="):
+        label(lambda t: ["positive"] * len(t), texts)
+    with pytest.raises(TeacherError, match="task"):
+        label(transformers.BertModel(transformers.BertConfig(**SMALL)), texts, tokenizer)
+
+
+SMALL = {
+    "vocab_size": 64,
+    "hidden_size": 32,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "intermediate_size": 32,
+}
+
+
+# -- once, and kept
+
+
+def test_a_row_is_asked_once_and_a_second_call_asks_nothing(texts, tokenizer):
+    victim = make_victim()
+    calls = []
+    victim.register_forward_hook(lambda module, args, kwargs, output: calls.append(1), with_kwargs=True)
+    first = label(victim, texts, tokenizer)
+    assert len(calls) == 3
+    again = label(victim, texts, tokenizer)
+    assert len(calls) == 3 and again["teacher_probs"][:] == first["teacher_probs"][:]
+    label(victim, texts, tokenizer, load_from_cache_file=False)
+    assert len(calls) == 6
+
+
+def test_another_key_weight_label_kind_or_text_is_asked_anew(texts, tokenizer):
+    model = make_model()
+    fingerprints = set()
+    others = [
+        make_victim(model=model),
+        make_victim(model=model, secret=b"\x01" * 32),
+        make_victim(model=model, label_kind="hard"),
+        model,
+        make_model(seed=1),
+    ]
+    for teacher in others:
+        fingerprints.add(label(teacher, texts, tokenizer)._fingerprint)
+    fingerprints.add(label(model, texts.select(range(3)), tokenizer)._fingerprint)
+    assert len(fingerprints) == len(others) + 1
+
+
+def test_two_lambdas_are_not_taken_for_each_other(texts):
+    high = label(lambda t: [{"negative": 0.1, "positive": 0.9} for _ in t], texts)
+    low = label(lambda t: [{"negative": 0.9, "positive": 0.1} for _ in t], texts)
+    assert high["teacher_labels"][:] != low["teacher_labels"][:]
+
+
+def test_the_cache_holds_nothing_of_the_key(texts, tokenizer, cache):
+    victim = make_victim(label_kind="hard")
+    label(victim, texts, tokenizer)
+    contents = assert_clean(victim.key, cache)
+    assert not any(victim.key.fingerprint.encode() in content for content in contents.values())
+
+
+def test_a_service_that_breaks_midway_keeps_what_it_said(texts, tmp_path):
+    broken = Counting(breaks_at=2, error=RuntimeError)
+    with pytest.raises(RuntimeError, match="told to break"):
+        label(broken, texts, cache_dir=tmp_path / "kept")
+    assert len(broken.asked) == 3
+    mended = Counting()
+    labelled = label(mended, texts, cache_dir=tmp_path / "kept")
+    assert sorted(broken.asked + mended.asked) == sorted(TEXTS), "nobody was asked the same twice"
+    assert labelled["teacher_labels"][:] == [1] * 7
+    assert [path.name for path in (tmp_path / "kept").glob("*/*")] == ["labelled.arrow"]
+
+
+KILLED = """
+import os, signal, sys
+sys.path.insert(0, {tests!r})
+import conftest, datasets
+from drw_hf import label_with_teacher
+asked = 0
+class Service:
+    def __call__(self, texts):
+        global asked
+        with open({log!r}, "a") as log:
+            log.writelines(text + "\\n" for text in texts)
+        asked += len(texts)
+        if {kill} and asked > 20:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return [{{"negative": 0.25, "positive": 0.75}} for _ in texts]
+rows = datasets.Dataset.from_dict({{"text": [f"text {{i}}" for i in range(50)]}})
+labelled = label_with_teacher(Service(), rows, batch_size=5, cache_dir={cache!r}, progress=False)
+print(len(labelled), labelled["teacher_labels"][:].count(1))
+"""
+
+
+def test_a_killed_run_goes_on_where_it_stopped(tmp_path):
+    """A real process, really killed: at most one batch is asked twice."""
+    log = tmp_path / "asked.txt"
+
+    def run(kill):
+        code = KILLED.format(tests=str(Path(__file__).parent), log=str(log), cache=str(tmp_path / "cache"), kill=kill)
+        return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path)
+
+    assert run(True).returncode == -signal.SIGKILL
+    finished = run(False)
+    assert finished.stdout.strip() == "50 50", finished.stderr[-2000:]
+    asked = log.read_text().splitlines()
+    assert set(asked) == {f"text {i}" for i in range(50)}
+    assert len(asked) <= 55
+
+
+# -- a line that breaks
+
+
+def test_a_remote_teacher_is_asked_again_after_a_pause(texts, tokenizer, monkeypatch):
+    faults = [(503, {"Retry-After": "0"}), (429, {"Retry-After": "0"}), (None, {}), (500, {"Retry-After": "0"})]
+    pauses = []
+    monkeypatch.setattr("drw_hf.extraction.teachers.time.sleep", pauses.append)
+    server = remote(make_model(), tokenizer, monkeypatch, faults)
+    with server.running():
+        teacher = as_teacher(InferenceClient(model=server.url))
+        teacher.sleep = pauses.append
+        labelled = label(teacher, texts)
+    assert len(labelled) == 7 and len(pauses) == 4
+
+
+def test_a_teacher_that_keeps_failing_is_given_up_with_what_it_said(texts, tmp_path):
+    service = Counting(breaks_at=2)
+
+    def ask(questions):
+        if service.calls >= 1:
+            raise ConnectionError("gone")
+        return service(questions)
+
+    teacher = as_teacher(ask, max_retries=2)
+    pauses = []
+    teacher.sleep = pauses.append
+    with pytest.raises(TeacherError, match="3 times in a row"):
+        label(teacher, texts, cache_dir=tmp_path)
+    assert pauses == [0.5, 1.0]
+    assert len(list(tmp_path.glob("*/answers-0.sqlite"))) == 1
+
+
+@pytest.mark.parametrize("error", [ValueError("a bug"), TypeError("a bug")])
+def test_what_will_not_pass_is_not_tried_again(error):
+    def ask(_):
+        raise error
+
+    teacher = as_teacher(ask)
+    teacher.sleep = lambda _: pytest.fail("it paused")
+    assert isinstance(teacher, RetryingTeacher)
+    with pytest.raises(type(error), match="a bug"):
+        teacher.answer(["text"])
+
+
+class Response:
+    """An HTTP answer."""
+
+    def __init__(self, status, retry_after=None):
+        self.status_code, self.headers = status, {} if retry_after is None else {"Retry-After": retry_after}
+
+
+@pytest.mark.parametrize(
+    "status, retry_after, attempt, pause",
+    [(429, "7", 0, 7.0), (503, None, 3, 4.0), (500, "soon", 0, 0.5), (504, None, 20, 60.0), (401, None, 0, None)],
+)
+def test_pauses_grow_and_follow_the_service(status, retry_after, attempt, pause):
+    error = OSError("status")
+    error.response = Response(status, retry_after)
+    assert pause_after(error, attempt) == pause
+
+
+# -- bad answers
+
+
+@pytest.mark.parametrize(
+    "answer, said",
+    [
+        ({"negative": float("nan"), "positive": 0.5}, "row 2"),
+        ({"negative": 0.9, "positive": 0.9}, "sum to one"),
+        ({"negative": 1.5, "positive": -0.5}, "negative"),
+        ({"negative": 0.5, "neutral": 0.5}, "neutral"),
+    ],
+)
+def test_answers_that_are_no_distribution_are_refused_with_their_row(texts, answer, said):
+    good = {"negative": 0.25, "positive": 0.75}
+    service = Counting(answer=lambda text: answer if text == TEXTS[2] else good)
+    with pytest.raises(TeacherAnswerError, match=said):
+        label(service, texts, labels=LABELS)
+    assert service.calls == 1, "the longest rows come first, so this one was in the first batch"
+
+
+def test_nan_from_a_model_is_refused(texts, tokenizer):
+    model = make_model()
+    with torch.no_grad():
+        model.classifier.bias.fill_(float("nan"))
+    with pytest.raises(TeacherAnswerError, match="NaN"):
+        label(model, texts, tokenizer)
+
+
+def test_the_wrong_number_of_answers_is_refused(texts, sentences):
+    with pytest.raises(TeacherAnswerError, match="3 questions and gave 2"):
+        label(lambda t: ["positive"] * (len(t) - 1), texts, labels=LABELS)
+    with pytest.raises(TeacherAnswerError, match="1 answers to"):
+        label(lambda rows: [["O"] for _ in rows], sentences, task="token-classification", labels=TAGS)
+
+
+# -- bad data
+
+
+def test_data_that_cannot_be_asked_about(texts, tokenizer):
+    model = make_model()
+    with pytest.raises(DatasetError, match="empty"):
+        label(model, texts.select([]), tokenizer)
+    with pytest.raises(DatasetError, match="text_columns="):
+        label(model, texts.rename_column("text", "utterance"), tokenizer)
+    with pytest.raises(DatasetError, match="utterance"):
+        label(model, texts, tokenizer, text_columns="utterance")
+    with pytest.raises(DatasetError, match="already"):
+        label(model, label(model, texts, tokenizer), tokenizer)
+    with pytest.raises(DatasetError, match=r"datasets\.Dataset"):
+        label(model, TEXTS, tokenizer)
+
+
+# -- small parts
+
+
+@given(st.lists(st.text(st.characters(exclude_categories=["Zs", "Cc"]), min_size=1), min_size=1))
+def test_words_are_found_again_where_they_begin(words):
+    text, starts = join_words(words)
+    assert [text[start : start + len(word)] for start, word in zip(starts, words, strict=True)] == words
+
+
+def test_first_positions_skip_words_without_tokens():
+    assert first_positions([None, 0, 0, 2, None], 4) == [1, None, 3, None]
+
+
+def test_keys_do_not_reach_a_callables_fingerprint(texts):
+    """A closure that holds a key cannot be hashed, so nothing is cached; it works all the same."""
+    model = make_model()
+    key = make_key(model)
+    victim = make_victim(model=model)
+
+    def service(questions):
+        with torch.no_grad():
+            victim(**make_batch(len(questions)), watermark_key=key)
+        return ["positive"] * len(questions)
+
+    assert as_teacher(service, labels=LABELS).fingerprint() is None
+    assert len(label(service, texts, labels=LABELS)) == 7
