@@ -23,6 +23,9 @@ MODULES = [module.name for module in pkgutil.walk_packages(drw_hf.__path__, "drw
 
 def test_the_public_names_are_these_and_no_others():
     assert set(drw_hf.__all__) == {
+        "DistillationArguments",
+        "DistillationTrainer",
+        "label_with_teacher",
         "WatermarkKey",
         "WatermarkedConfig",
         "WatermarkedModelForSequenceClassification",
@@ -48,7 +51,7 @@ def test_every_error_has_one_base():
 
 
 def test_a_package_imports_only_from_those_above_it():
-    order = ["errors", "keys", "watermark", "cli"]
+    order = ["errors", "keys", "watermark", "extraction", "detection", "metrics", "hub", "experiments", "cli"]
     for path in (ROOT / "src" / "drw_hf").rglob("*.py"):
         own = path.relative_to(ROOT / "src" / "drw_hf").parts[0].removesuffix(".py")
         if own not in order:
