@@ -4,6 +4,7 @@ import os
 
 os.environ["HF_HUB_OFFLINE"] = "1"  # read when huggingface_hub is imported, so before anything else
 
+import hypothesis
 import pytest
 import transformers
 
@@ -11,6 +12,8 @@ from drw_hf.keys import sealing
 from small_models import make_tokenizer
 
 transformers.logging.disable_progress_bar()
+hypothesis.settings.register_profile("drw_hf", deadline=None)  # a busy machine is not a bug
+hypothesis.settings.load_profile("drw_hf")
 
 
 @pytest.fixture(autouse=True)

@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 import random
 import subprocess
 import sys
@@ -533,10 +534,15 @@ DISTRIBUTED = Path(__file__).parent / "distill_script.py"
 
 def launch(folder, processes, **settings):
     """The same script under accelerate, in real processes talking over gloo."""
-    command = [sys.executable, "-m", "accelerate.commands.launch", "--cpu", "--num_processes", str(processes)]
-    command += ["--num_machines", "1", "--mixed_precision", "no", "--dynamo_backend", "no"]
+    command = [sys.executable, "-m", "accelerate.commands.launch", "--num_processes", str(processes)]
+    command += ["--num_machines", "1", "--mixed_precision", "no", "--dynamo_backend", "no", "--main_process_port", "0"]
+    command += ["--multi_gpu"] if processes > 1 else []  # accelerate's word for several processes on one machine
     run = subprocess.run(
-        [*command, str(DISTRIBUTED), str(folder), json.dumps(settings)], capture_output=True, text=True, timeout=300
+        [*command, str(DISTRIBUTED), str(folder), json.dumps(settings)],
+        env={**os.environ, "ACCELERATE_USE_CPU": "true", "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=300,
     )
     assert run.returncode == 0, run.stderr[-3000:]
     return json.loads((folder / "result.json").read_text())

@@ -218,6 +218,8 @@ def test_a_peft_model_is_protected_trained_and_saved_merged(tmp_path):
     torch.testing.assert_close(answer(again, make_batch()), expected, atol=1e-4, rtol=1e-4)
     assert torch.equal(answer(victim, make_batch()), expected), "saving did not merge the live model"
     victim.train()(**make_batch(), labels=torch.tensor([0, 1, 1, 0])).loss.backward()
+    with pytest.raises(UnsupportedModelError, match="merged"):  # what a resuming Trainer would do, unheard
+        victim.load_state_dict(again.state_dict(), strict=False)
     trained = {name for name, p in victim.named_parameters() if p.grad is not None}
     assert trained and all("lora" in name or "classifier" in name for name in trained)
 

@@ -108,6 +108,18 @@ def test_keyed_orders_differ_between_secrets_and_from_the_hashes():
         assert abs(np.corrcoef(order, table)[0, 1]) < 4 / np.sqrt(30522)
 
 
+def test_prepended_words_fix_second_rare_ones_fix_rarest_and_few_hardly_change_keyed():
+    texts = [[10 + i, 20 + i, 30 + i] for i in range(9)]
+    for rule, prefix, distinct in (("second", [7, 8], 1), ("rarest", [7, 8], 9), ("rarest", [63], 1)):
+        key = make_key(MODEL, hash_rule=rule)
+        assert len(set(hashed(key, rows(*([CLS, *prefix, *text, SEP] for text in texts))))) == distinct
+    key, rng = make_key(make_model(vocab_size=1000), hash_rule="keyed"), np.random.default_rng(0)
+    texts = rng.integers(200, 1000, (200, 12)).tolist()
+    alone = len(set(hashed(key, rows(*([CLS, *text, SEP] for text in texts)))))
+    with_prefix = len(set(hashed(key, rows(*([CLS, 700, 800, *text, SEP] for text in texts)))))
+    assert with_prefix > 0.5 * alone
+
+
 def test_keyed_leaves_common_tokens_out_where_it_can():
     by_id = make_key(MODEL, hash_rule="keyed")  # 64 ids: the lowest six are common
     assert hashed(by_id, rows([CLS, 5, 30, SEP], [CLS, 5, SEP])) == [30, 5]

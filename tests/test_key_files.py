@@ -115,8 +115,11 @@ def test_an_empty_passphrase_is_refused_and_nothing_written(tmp_path):
     with pytest.raises(KeyFileError, match="None to save the key plain"):
         KEYS["direct"]().save_pretrained(tmp_path / "key", passphrase="")
     assert not (tmp_path / "key").exists()
-    with pytest.raises(TypeError):
+    with pytest.raises(KeyFileError, match="str"):
         KEYS["direct"]().save_pretrained(tmp_path / "key", passphrase=b"bytes")
+    with pytest.raises(KeyFileError, match="surrogate") as caught:
+        KEYS["direct"]().save_pretrained(tmp_path / "key", passphrase="secret \ud800")
+    assert caught.value.__context__ is None
 
 
 # -- damage
@@ -180,7 +183,15 @@ def test_a_newer_version_asks_for_an_update(tmp_path):
 def test_a_header_cannot_make_its_reader_allocate(tmp_path, monkeypatch):
     KEYS["direct"]().save_pretrained(tmp_path, passphrase=PASSPHRASE)
     monkeypatch.setattr(sealing, "Scrypt", lambda **_: pytest.fail("scrypt was run on an unchecked header"))
-    for kdf in ({"n": 2**40}, {"r": 2**20}, {"p": 2**20}, {"n": 3}, {"n": 0}, {"n": -(2**17)}, {"n": "131072"}):
+    for kdf in (
+        {"n": 2**21},
+        {"n": 2, "r": 2**18, "p": 16},
+        {"p": 2},
+        {"n": 3},
+        {"n": 0},
+        {"n": -(2**17)},
+        {"n": "16"},
+    ):
         with altered(
             tmp_path, lambda document, kdf=kdf: document["kdf"].update(n=2**4, r=8, p=1) or document["kdf"].update(kdf)
         ):
@@ -239,7 +250,12 @@ def test_a_failed_write_leaves_everything_as_it_was(tmp_path, monkeypatch, kind,
     assert WatermarkKey.from_pretrained(tmp_path) == key
 
 
-@pytest.mark.parametrize("passphrases", [(None, PASSPHRASE), (PASSPHRASE, None), (PASSPHRASE, PASSPHRASE)])
+OTHER = "another passphrase"
+
+
+@pytest.mark.parametrize(
+    "passphrases", [(None, PASSPHRASE), (PASSPHRASE, None), (PASSPHRASE, PASSPHRASE), (PASSPHRASE, OTHER)]
+)
 def test_a_crash_between_the_two_files_of_a_resave_loses_nothing(tmp_path, monkeypatch, passphrases):
     before, after = passphrases
     key = array_key()
@@ -255,7 +271,7 @@ def test_a_crash_between_the_two_files_of_a_resave_loses_nothing(tmp_path, monke
         patch.setattr(os, "replace", crash_at_the_json)
         with pytest.raises(KeyboardInterrupt):
             key.save_pretrained(tmp_path, passphrase=after)
-    assert WatermarkKey.from_pretrained(tmp_path, passphrase=PASSPHRASE) == key
+    assert WatermarkKey.from_pretrained(tmp_path, passphrase=before) == key
     assert {path.name for path in tmp_path.iterdir()} == {"drw_key.json", "drw_key.safetensors"}
 
 
@@ -281,10 +297,58 @@ def test_a_plain_key_does_not_go_where_a_model_lies(tmp_path, lying_there):
     key.save_pretrained(tmp_path, passphrase=PASSPHRASE)
 
 
+def test_nor_into_a_folder_of_a_models_folder(tmp_path):
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(KeyFileError, match="passphrase"):
+        KEYS["direct"]().save_pretrained(tmp_path / "key")
+
+
+def test_a_plain_key_is_not_taken_where_a_sealed_one_was_expected(tmp_path):
+    KEYS["direct"]().save_pretrained(tmp_path)
+    with pytest.raises(KeyFileError, match="not sealed"):
+        WatermarkKey.from_pretrained(tmp_path, passphrase=PASSPHRASE)
+
+
 def test_a_file_is_no_folder(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(KeyFileError, match="folder"):
-        KEYS["direct"]().save_pretrained(tmp_path / "file")
+    for place in ("file", "file/key"):
+        with pytest.raises(KeyFileError, match="folder"):
+            KEYS["direct"]().save_pretrained(tmp_path / place)
+
+
+@pytest.mark.parametrize("act", ["save", "load"])
+def test_no_frame_of_an_error_holds_the_secret(tmp_path, monkeypatch, act):
+    """What an error reporter that shows local variables would show."""
+    key = KEYS["arrays"]()
+    key.save_pretrained(tmp_path, passphrase=PASSPHRASE)
+    with pytest.raises(KeyFileError) as caught:
+        if act == "save":
+            monkeypatch.setattr(os, "fsync", lambda _: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+            key.save_pretrained(tmp_path)
+        else:
+            (tmp_path / "drw_key.safetensors").write_bytes(b"damaged")
+            WatermarkKey.from_pretrained(tmp_path, passphrase=PASSPHRASE)
+    shown = ""
+    frames = caught.value.__traceback__
+    while frames is not None:
+        if "drw_hf" in frames.tb_frame.f_code.co_filename:
+            shown += repr(frames.tb_frame.f_locals)
+        frames = frames.tb_next
+    assert shown and key.secret.hex() not in shown and repr(key.secret) not in shown
+
+
+def test_arrays_of_a_key_cannot_be_changed(tmp_path):
+    frequencies = np.arange(64.0)
+    key = make_key(make_model(), hash_rule=RarestRule(frequencies))
+    before = key.rule_scores().tolist()
+    frequencies[:] = 1.0
+    assert key.rule_scores().tolist() == before
+    array_key().save_pretrained(tmp_path)
+    for one in (array_key(), WatermarkKey.from_pretrained(tmp_path)):
+        with pytest.raises(TypeError):
+            one.arrays["M"] = np.zeros((64, 8))
+        with pytest.raises(ValueError):
+            one.arrays["M"][0, 0] = 1.0
 
 
 # -- rules of one's own

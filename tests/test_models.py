@@ -2,7 +2,6 @@
 
 import asyncio
 import copy
-import dataclasses
 import io
 import json
 import pickle
@@ -11,7 +10,13 @@ import threading
 import numpy as np
 import pytest
 import torch
-from transformers import AutoConfig, AutoModelForSequenceClassification, AutoModelForTokenClassification, BertConfig
+from transformers import (
+    AutoConfig,
+    AutoModelForSequenceClassification,
+    AutoModelForTokenClassification,
+    BertConfig,
+    PreTrainedModel,
+)
 
 from drw_hf import (
     WatermarkedConfig,
@@ -21,11 +26,14 @@ from drw_hf import (
 from drw_hf.errors import (
     ConfigurationError,
     InvalidInputError,
+    InvalidKeyError,
+    KeyFileError,
     KeyMismatchError,
     MissingKeyError,
     ModelOutputError,
     UnsupportedModelError,
 )
+from drw_hf.watermark.tables import tables_on
 from small_models import ARCHITECTURES, AUTO, TAGS, make_batch, make_key, make_model, make_victim
 from test_perturbation import equation_5
 
@@ -202,6 +210,7 @@ def test_config_json_holds_the_commitment_and_no_parameter_of_the_key(tmp_path):
     assert config["key_commitment"] == victim.key.commitment()
     assert config["victim_config"]["model_type"] == "bert"
     of_transformers = {"architectures", "dtype", *json.loads(make_model().config.to_json_string())}
+    of_transformers |= {"problem_type"}
     own = {"key_commitment", "label_kind", "sample_all", "sampling", "task", "victim_config"}
     assert set(config) - of_transformers == own
     text = text.replace(victim.key.commitment(), "")
@@ -285,14 +294,14 @@ def test_a_protected_model_does_not_load_without_its_key(tmp_path):
         WatermarkedModelForSequenceClassification.from_pretrained(tmp_path)
     with pytest.raises(MissingKeyError):
         WatermarkedModelForSequenceClassification(AutoConfig.from_pretrained(tmp_path))
-    with pytest.raises(TypeError, match="WatermarkKey"):
+    with pytest.raises(InvalidKeyError, match="WatermarkKey"):
         WatermarkedModelForSequenceClassification.from_pretrained(tmp_path, key=7)
 
 
 def test_another_key_does_not_load_unless_it_is_to_replace_the_first(tmp_path):
     victim = make_victim()
     victim.save_pretrained(tmp_path)
-    other = dataclasses.replace(victim.key, secret=b"\x09" * 32)
+    other = victim.key.replace(secret=b"\x09" * 32)
     with pytest.raises(KeyMismatchError, match="replace_key=True") as caught:
         WatermarkedModelForSequenceClassification.from_pretrained(tmp_path, key=other)
     assert other.fingerprint in str(caught.value) and victim.key.fingerprint in str(caught.value)
@@ -346,6 +355,94 @@ def test_a_key_is_found_beside_the_model_or_by_its_folder(tmp_path):
     victim.key.save_pretrained(tmp_path / "protected", passphrase="sesame open")
     beside = load(tmp_path / "protected", passphrase="sesame open")
     assert by_folder.key == beside.key == victim.key
+
+
+def test_a_plain_key_and_a_model_do_not_share_a_folder(tmp_path):
+    victim = make_victim()
+    victim.key.save_pretrained(tmp_path / "plain")
+    victim.key.save_pretrained(tmp_path / "above" / "key")
+    for folder in ("plain", "above"):
+        with pytest.raises(KeyFileError, match="plain key"):
+            victim.save_pretrained(tmp_path / folder)
+    victim.save_pretrained(tmp_path / "protected")
+    (tmp_path / "plain/drw_key.json").rename(tmp_path / "protected/drw_key.json")
+    with pytest.raises(KeyFileError, match="plain key"):
+        WatermarkedModelForSequenceClassification.from_pretrained(tmp_path / "protected")
+
+
+def test_a_push_is_private_unless_asked_otherwise(monkeypatch):
+    asked = []
+    monkeypatch.setattr(PreTrainedModel, "push_to_hub", lambda self, repo, **kwargs: asked.append(kwargs["private"]))
+    make_victim().push_to_hub("me/model")
+    make_victim().push_to_hub("me/model", private=False)
+    assert asked == [True, False]
+
+
+def test_float_labels_do_not_turn_a_classifier_into_another_kind():
+    victim, batch = make_victim(), make_batch()
+    expected = answer(victim, batch)
+    with pytest.raises(Exception):  # noqa: B017 (whatever the wrapped model says of them)
+        victim(**batch, labels=torch.rand(4, 2) > 0.5)
+    assert torch.equal(answer(victim, batch), expected)
+
+
+@pytest.mark.parametrize("auto", [False, True])
+def test_settings_of_the_wrapped_model_can_be_overridden(tmp_path, auto):
+    victim = make_victim(model=make_model(attn_implementation="eager"))
+    victim.save_pretrained(tmp_path)
+    load = AutoModelForSequenceClassification if auto else WatermarkedModelForSequenceClassification
+    settings = {"hidden_dropout_prob": 0.0, "output_hidden_states": True, "output_attentions": True}
+    again = load.from_pretrained(tmp_path, key=victim.key, attn_implementation="eager", **settings)
+    assert again.get_base_model().config.hidden_dropout_prob == again.config.hidden_dropout_prob == 0.0
+    with torch.no_grad():
+        assert {"hidden_states", "attentions"} <= set(again(**make_batch()))
+
+
+def test_loading_info_and_configs_of_ones_own(tmp_path):
+    victim = make_victim()
+    victim.get_base_model().save_pretrained(tmp_path / "plain")
+    victim.save_pretrained(tmp_path / "protected")
+    load = WatermarkedModelForSequenceClassification.from_pretrained
+    again, info = load(tmp_path / "plain", key=victim.key, output_loading_info=True)
+    assert not any(info.values()) and torch.equal(answer(again, make_batch()), answer(victim, make_batch()))
+    with pytest.raises(ConfigurationError, match="leave out config="):
+        load(tmp_path / "protected", key=victim.key, config=make_model().config)
+    with pytest.raises(MissingKeyError, match="generate"):
+        load(tmp_path / "plain")
+
+
+def test_keys_that_are_none_are_refused():
+    victim, batch = make_victim(), make_batch()
+    for wrong in ("path", ["path"] * 4, [None] * 4):
+        with pytest.raises(InvalidInputError, match="WatermarkKey"):
+            answer(victim, batch, watermark_key=wrong)
+    for wrong in ("path", None):
+        with pytest.raises(InvalidInputError, match="WatermarkKey"), victim.use_key(wrong):
+            pass
+
+
+def test_without_mask_and_pad_id_a_batch_is_ambiguous_whatever_the_keys():
+    model = make_model(architecture="gpt2")
+    victim = make_victim(model=model)
+    model.config.pad_token_id = victim.config.pad_token_id = None
+    ids = make_batch(2)["input_ids"]
+    for keys in (victim.key, [victim.key, victim.key.replace(secret=b"\x01" * 32)]):
+        with pytest.raises((InvalidInputError, ValueError)):
+            answer(victim, {"input_ids": ids}, watermark_key=keys)
+
+
+def test_tables_do_not_depend_on_torchs_ambient_state():
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    batch = make_batch()
+    model = make_model()
+    key = make_key(model, scope="all", tau=1.0, secret=b"\x0a" * 32)
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        tables_on(key, torch.device("cpu"))
+    with torch.device("meta"):
+        tables_on(key, torch.device("cpu"))
+    expected = answer(make_victim(model=model, secret=b"\x0a" * 32), batch)
+    torch.testing.assert_close(answer(make_victim(model=model, key=key), batch), expected)
 
 
 @pytest.mark.parametrize("how", ["pickle", "torch.save"])
@@ -417,7 +514,7 @@ def test_a_head_that_answers_in_another_shape_is_refused():
 
 
 def other_key(victim, number, **changes):
-    return dataclasses.replace(victim.key, secret=bytes([number]) * 32, **changes)
+    return victim.key.replace(secret=bytes([number]) * 32, **changes)
 
 
 @pytest.mark.parametrize("task", TASKS)

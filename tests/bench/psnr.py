@@ -5,15 +5,15 @@
 
 import argparse
 import math
-import statistics
-import time
 
 import numpy as np
 from astropy.timeseries import LombScargle
 
 from drw_hf.detection.periodogram import p_snr, p_snr_many
 
-N_PROBES = 10_000
+from .measure import Row, interleaved, milliseconds, ratio
+
+N_PROBES, N_KEYS = 10_000, 20
 CYCLES = np.linspace(0.002, 40, 200_000)
 
 
@@ -50,38 +50,30 @@ def worst_relative_error(n_cases: int = 1000, seed: int = 0) -> float:
     return max(errors)
 
 
-def bench_psnr(rounds: int) -> list[dict]:
-    """P_snr over astropy's, alone and for many keys at once, interleaved."""
+def bench_psnr(rounds: int) -> list[Row]:
+    """P_snr over astropy's, alone and as one of many keys."""
     rng = np.random.default_rng(0)
-    hash_matrix, answers = rng.random((20, N_PROBES)), rng.random(N_PROBES)
-
-    def seconds(function, *arguments) -> float:
-        start = time.perf_counter()
-        function(*arguments)
-        return time.perf_counter() - start
-
-    p_snr(hash_matrix[0], answers)  # fills the tables that are kept
-    times = [
-        (
-            seconds(p_snr, hash_matrix[0], answers),
-            seconds(p_snr_many, hash_matrix, answers) / len(hash_matrix),
-            seconds(astropy_p_snr, hash_matrix[0], answers),
-        )
-        for _ in range(rounds)
+    hash_matrix, answers = rng.random((N_KEYS, N_PROBES)), rng.random(N_PROBES)
+    times = interleaved(
+        {
+            "alone": lambda: p_snr(hash_matrix[0], answers),
+            "many": lambda: p_snr_many(hash_matrix, answers),
+            "astropy": lambda: astropy_p_snr(hash_matrix[0], answers),
+        },
+        rounds,
+    )
+    times["many"] = [seconds / N_KEYS for seconds in times["many"]]
+    what = f"P_snr of {N_PROBES:,} probes / astropy's on {len(CYCLES):,} frequencies"
+    return [
+        {
+            "what": name,
+            "ratio": ratio(times, ours, "astropy"),
+            "limit": 0.05,
+            "median_ms": milliseconds(times[ours]),
+            "astropy_median_ms": milliseconds(times["astropy"]),
+        }
+        for name, ours in ((what, "alone"), (f"{what}, one of {N_KEYS} keys", "many"))
     ]
-    what = f"P_snr of {N_PROBES:,} probes / astropy's on 200,000 frequencies"
-    rows = []
-    for column, name in enumerate([what, f"{what}, a key of many"]):
-        rows.append(
-            {
-                "what": name,
-                "ratio": statistics.median(row[column] / row[2] for row in times),
-                "limit": 0.05,
-                "median_ms": 1e3 * statistics.median(row[column] for row in times),
-                "astropy_median_ms": 1e3 * statistics.median(row[2] for row in times),
-            }
-        )
-    return rows
 
 
 def main() -> None:

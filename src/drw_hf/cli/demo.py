@@ -74,6 +74,8 @@ def clear_earlier_demo(folder: Path) -> None:
         raise typer.BadParameter(f"{folder} holds something that is not a demo of ours; choose another --output")
     for part in ("protected", "key"):
         shutil.rmtree(folder / part, ignore_errors=True)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / REPORT).write_text("{}\n")  # now, so that an interrupted demo can be repeated
 
 
 def make_corpus(size: int, rng: random.Random) -> tuple[list[str], list[int]]:

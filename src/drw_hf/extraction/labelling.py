@@ -266,7 +266,7 @@ def _workplace(
     # A black box cannot be told from another one by looking; with a folder of their own, users vouch for it.
     vouched = cache_dir is not None and teacher.black_box
     identity = f"{teacher.name} {teacher.task}" if vouched else teacher.fingerprint()
-    fingerprint = Hasher.hash([dataset._fingerprint, columns, identity])
+    fingerprint = _as_main_says(Hasher.hash([dataset._fingerprint, columns, identity]))
     if identity is None:
         logger.warning(
             "this teacher cannot be told from another one, so its answers are not kept between runs; pass cache_dir= "
@@ -290,18 +290,26 @@ def _workplace(
 def _passing_folder() -> Iterator[Path]:
     """A temporary folder that all processes share."""
     from accelerate import PartialState
-    from accelerate.utils import broadcast_object_list
 
     state = PartialState()
-    folder = [tempfile.mkdtemp(prefix="drw-labels-") if state.is_main_process else None]
-    if state.num_processes > 1:
-        broadcast_object_list(folder)
+    folder = Path(_as_main_says(tempfile.mkdtemp(prefix="drw-labels-") if state.is_main_process else None))
     try:
-        yield Path(folder[0])
+        yield folder
     finally:
         state.wait_for_everyone()
         if state.is_main_process:
-            shutil.rmtree(folder[0], ignore_errors=True)
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _as_main_says(value: Any) -> Any:
+    """The main process's value, in all processes: they work in one folder even where they would name it otherwise."""
+    from accelerate import PartialState
+    from accelerate.utils import broadcast_object_list
+
+    values = [value]
+    if PartialState().num_processes > 1:
+        broadcast_object_list(values)
+    return values[0]
 
 
 def _cache_root(dataset: Any) -> Path:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..errors import DatasetError, DrwError, TeacherAnswerError, TeacherError
+from ..errors import ConfigurationError, DatasetError, DrwError, TeacherAnswerError, TeacherError
 from ..keys.binding import labels_of, task_of, tokenizer_fingerprint
 from .questions import Question
 
@@ -79,7 +79,10 @@ class ModelTeacher(Teacher):
         if tokenizer is None:
             raise TeacherError("a model needs its tokenizer to be asked; pass tokenizer=...")
         self.model, self.tokenizer = model, tokenizer
-        self.task = task or task_of(model) or ""
+        own = task_of(model)
+        if task and own and task != own:
+            raise ConfigurationError(f"{type(model).__name__} is for {own}; it cannot be asked about {task}")
+        self.task = task or own or ""
         if not self.task:
             raise TeacherError(
                 f"{type(model).__name__} does not tell its task; pass task='token-classification' or so"

@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 SECRET_BYTES = 32
 BLOCK_BYTES = 16  # one AES block: two 64-bit numbers
 _SALT = b"drw-hf key derivation v1"
-_ROWS_AT_ONCE = 1024  # bounds the memory of deriving M, and keeps its working set in the cache
+_ROWS_AT_ONCE = 256  # bounds the memory of deriving M; small enough for the cache, and for torch to use one thread
 
 
 def subkey(secret: bytes, domain: str) -> bytes:

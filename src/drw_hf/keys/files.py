@@ -1,7 +1,8 @@
 """Key files: a small versioned JSON, and a safetensors file beside it for keys that hold arrays.
 
 Both are written to a temporary file, flushed and renamed, so a crash leaves the old file or the new one and nothing in
-between. Each sealed file carries its own header; whichever of the two a crash left behind can still be read.
+between. The arrays are encrypted under a key derived from the secret, not from the passphrase, so whichever two
+versions of the files a crash leaves behind belong together.
 """
 
 import hashlib
@@ -15,11 +16,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 from safetensors import SafetensorError
 from safetensors.numpy import load as load_arrays
 from safetensors.numpy import save as save_arrays
 
 from ..errors import KeyFileError
+from .derivation import subkey
 from .sealing import check_passphrase, seal, unseal
 
 logger = logging.getLogger(__name__)
@@ -27,7 +31,8 @@ logger = logging.getLogger(__name__)
 KEY_FILE = "drw_key.json"
 ARRAYS_FILE = "drw_key.safetensors"
 FORMAT, VERSION = "drw-hf-key", 1
-_SEALED_ARRAYS = "drw_hf.sealed"  # the one tensor of a sealed arrays file: a sealed container as UTF-8 JSON
+_SEALED_ARRAYS = "drw_hf.sealed"  # the one tensor of a sealed arrays file: a nonce and the ciphertext
+_NONCE_BYTES = 12
 
 # Files by which a folder is known to hold a model or a Trainer's output, which people push as a whole.
 _MODEL_FILES = ("config.json", "adapter_config.json", "training_args.bin", "trainer_state.json", "checkpoint-*")
@@ -61,12 +66,16 @@ def write_key(
     else:
         document = seal(_canonical(fields), passphrase, {**envelope, "commitment": commitment})
 
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise KeyFileError(f"cannot make the folder {folder}: {error.strerror}; choose another one") from None
     if arrays:  # first: once the JSON is there, the key is whole
         content = save_arrays(dict(arrays))
         if passphrase is not None:
-            container = json.dumps(seal(content, passphrase, envelope)).encode()
-            content = save_arrays({_SEALED_ARRAYS: np.frombuffer(container, dtype=np.uint8)})
+            nonce = secrets.token_bytes(_NONCE_BYTES)
+            sealed = nonce + _arrays_cipher(fields["secret"]).encrypt(nonce, content, None)
+            content = save_arrays({_SEALED_ARRAYS: np.frombuffer(sealed, dtype=np.uint8)})
         write_atomically(folder / ARRAYS_FILE, content)
     path = folder / KEY_FILE
     write_atomically(path, (json.dumps(document, indent=2, sort_keys=True) + "\n").encode())
@@ -89,11 +98,14 @@ def read_key(
             raise _damaged(path)
         _warn_if_readable_by_others(path)
         if passphrase is not None:
-            logger.warning("%s is not sealed: the passphrase was not needed to read it", path.name)
+            raise KeyFileError(
+                f"{path} is not sealed, though a passphrase was given: was the sealed key replaced? To load it all "
+                "the same, give no passphrase"
+            )
     if not isinstance(fields, dict):
         raise _damaged(path)
     expected = fields.pop("arrays_digest", None)
-    arrays = _read_arrays(path.parent / ARRAYS_FILE, expected, passphrase) if expected is not None else {}
+    arrays = _read_arrays(path.parent / ARRAYS_FILE, expected, fields.get("secret")) if expected is not None else {}
     return fields, arrays, document.get("commitment")
 
 
@@ -143,12 +155,21 @@ def write_atomically(path: Path, content: bytes) -> None:
 
 
 def _refuse_plain_beside_model(folder: Path) -> None:
-    found = next((hit for pattern in _MODEL_FILES for hit in folder.glob(pattern)), None)
+    found = next((hit for place in (folder, folder.parent) for name in _MODEL_FILES for hit in place.glob(name)), None)
     if found is not None:
         raise KeyFileError(
-            f"{folder} holds a model ({found.name}), and whoever pushes or copies that folder would take the plain "
-            "key along; give a passphrase, or save the key into a folder of its own"
+            f"{found.parent} holds a model ({found.name}), and whoever pushes or copies that folder would take the "
+            "plain key along; give a passphrase, or save the key into a folder of its own"
         )
+
+
+def refuse_model_beside_plain_key(folder: str | os.PathLike) -> None:
+    """Refuse a folder with a plain key in it as the place of a model: whoever pushed it would push the key."""
+    for path in (Path(folder) / KEY_FILE, *Path(folder).glob(f"*/{KEY_FILE}")):
+        if path.exists() and not read_envelope(path)["sealed"]:
+            raise KeyFileError(
+                f"{path} is a plain key, and a model saved here would take it along; move it away first"
+            )
 
 
 def _refuse_to_replace(folder: Path, commitment: str) -> None:
@@ -160,21 +181,29 @@ def _refuse_to_replace(folder: Path, commitment: str) -> None:
         )
 
 
-def _read_arrays(path: Path, expected_digest: str, passphrase: str | None) -> dict[str, np.ndarray]:
+def _arrays_cipher(secret: str) -> ChaCha20Poly1305:
+    return ChaCha20Poly1305(subkey(bytes.fromhex(secret), "arrays file"))
+
+
+def _read_arrays(path: Path, expected_digest: str, secret: Any) -> dict[str, np.ndarray]:
     try:
         content = path.read_bytes()
     except OSError:
         raise KeyFileError(f"{path} is missing: this key's arrays lie beside its JSON; restore the file") from None
     arrays = _load_arrays(content)
     if arrays is not None and _SEALED_ARRAYS in arrays:
-        container = _parse(arrays[_SEALED_ARRAYS].tobytes())
-        if not isinstance(container, dict):
-            raise _damaged(path)
-        content = unseal(container, passphrase)
+        content = _unseal_arrays(arrays[_SEALED_ARRAYS].tobytes(), secret)
         arrays = _load_arrays(content)
     if arrays is None or _digest(content) != expected_digest:
         raise _damaged(path)
     return arrays
+
+
+def _unseal_arrays(sealed: bytes, secret: Any) -> bytes:
+    try:
+        return _arrays_cipher(secret).decrypt(sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:], None)
+    except (InvalidTag, TypeError, ValueError):
+        return b""
 
 
 def _load_arrays(content: bytes) -> dict[str, np.ndarray] | None:

@@ -82,7 +82,7 @@ class HashRule(ABC):
 def register_hash_rule(rule: type[HashRule]) -> type[HashRule]:
     """Make a rule known by its name, so that keys which use it can be loaded."""
     if RULES.setdefault(rule.name, rule) is not rule:
-        raise ValueError(f"another hash rule is registered as {rule.name!r}; choose another name")
+        raise InvalidKeyError(f"another hash rule is registered as {rule.name!r}; choose another name")
     return rule
 
 
@@ -140,7 +140,8 @@ class SecondRule(HashRule):
 
 
 def _checked_frequencies(frequencies: Any) -> np.ndarray:
-    counts = np.asarray(frequencies, dtype=np.float64)
+    counts = np.array(frequencies, dtype=np.float64)  # a copy: a key does not change with the caller's array
+    counts.flags.writeable = False
     if counts.ndim != 1 or not np.isfinite(counts).all() or (counts < 0).any():
         raise InvalidKeyError("frequencies must be one finite count ≥ 0 for every token id")
     return counts
@@ -175,7 +176,8 @@ class RarestRule(_FrequencyRule):
     """The rarest token of the input: the least frequent one, or without ``frequencies`` the one of highest id.
 
     Vocabularies are built by frequency, so a high id is a rare token. This gives about ten times as many distinct
-    hash values as ``second``, and words that a thief prepends to every query do not fix it.
+    hash values as ``second``, and common words that a thief prepends to every query do not fix it. One word rarer than
+    all others does: against a thief who may know the rule, take ``keyed``.
     """
 
     name = "rarest"
@@ -192,7 +194,8 @@ class KeyedRule(_FrequencyRule):
     """The token that comes first in a secret order, common tokens only where there is nothing else.
 
     Common are, without ``frequencies``, the lowest tenth of the ids; with them, the most frequent tokens that together
-    make half of all occurrences. A thief cannot know which token of a text counts.
+    make half of all occurrences. A thief cannot know which token of a text counts; many words prepended to every
+    query wear it down all the same.
     """
 
     name = "keyed"
@@ -203,5 +206,6 @@ class KeyedRule(_FrequencyRule):
             by_frequency = np.argsort(-self.frequencies, kind="stable")
             cumulated = np.cumsum(self.frequencies[by_frequency])
             common = np.zeros(vocab_size, dtype=bool)
-            common[by_frequency[cumulated <= cumulated[-1] / 2]] = True
+            before = cumulated - self.frequencies[by_frequency]
+            common[by_frequency[before < cumulated[-1] / 2]] = True
         return -(order() + common)

@@ -1,16 +1,20 @@
 """`WatermarkKey`: the secret by which an owner marks a model's answers and finds the mark again."""
 
+import dataclasses
 import math
+import numbers
 import os
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from types import MappingProxyType
 from typing import Any, Self
 
 import numpy as np
+import torch
 
-from ..errors import InvalidKeyError, KeyFileError, KeyMismatchError, KeySerializationError
+from ..errors import DrwError, InvalidKeyError, KeyFileError, KeyMismatchError, KeySerializationError
 from . import binding, derivation
 from .commitment import commit
 from .files import VERSION, read_key, write_key
@@ -91,6 +95,10 @@ class WatermarkKey:
         _check(self)
         for name in ("frequency", "epsilon", "tau"):
             object.__setattr__(self, name, float(getattr(self, name)) + 0.0)
+        if self.arrays is not None:
+            for array in self.arrays.values():
+                array.flags.writeable = False
+            object.__setattr__(self, "arrays", MappingProxyType(dict(self.arrays)))
 
     # -- making one
 
@@ -208,8 +216,9 @@ class WatermarkKey:
 
         A plain key is refused where a model lies, another key is never replaced, and a crash leaves no half file.
         """
-        fields, arrays = self._fields()
-        write_key(save_directory, {**fields, "secret": self.secret.hex()}, arrays, self.commitment(), passphrase)
+        _, error = _without_frames(self._write, save_directory, passphrase)
+        if error is not None:
+            raise error
 
     @classmethod
     def from_pretrained(cls, save_directory: str | os.PathLike, *, passphrase: str | None = None) -> Self:
@@ -222,13 +231,9 @@ class WatermarkKey:
         KeyFileError
             When there is no key, or it is damaged or of a newer format.
         """
-        fields, arrays, commitment = read_key(save_directory, passphrase)
-        key = cls._from_fields(fields, arrays)
-        if key is None or key.commitment() != commitment:
-            raise KeyFileError(
-                f"the key in {save_directory} is whole, but not of the form this drw_hf writes; update drw_hf, or "
-                "restore the file from a backup"
-            )
+        key, error = _without_frames(cls._read, save_directory, passphrase)
+        if error is not None:
+            raise error
         return key
 
     # -- what it gives
@@ -334,7 +339,26 @@ class WatermarkKey:
             "key.save_pretrained(folder, passphrase=...) and load it where it is needed"
         )
 
+    def replace(self, **changes: Any) -> Self:
+        """A new key with the same secret and some other parameters, to compare settings; it has its own commitment."""
+        return type(self)(**{**{name: getattr(self, name) for name in _FIELDS}, **changes})
+
     # -- inside
+
+    def _write(self, save_directory: str | os.PathLike, passphrase: str | None) -> None:
+        fields, arrays = self._fields()
+        write_key(save_directory, {**fields, "secret": self.secret.hex()}, arrays, self.commitment(), passphrase)
+
+    @classmethod
+    def _read(cls, save_directory: str | os.PathLike, passphrase: str | None) -> Self:
+        fields, arrays, commitment = read_key(save_directory, passphrase)
+        key = cls._from_fields(fields, arrays)
+        if key is None or key.commitment() != commitment:
+            raise KeyFileError(
+                f"the key in {save_directory} is whole, but not of the form this drw_hf writes; update drw_hf, or "
+                "restore the file from a backup"
+            )
+        return key
 
     def _fields(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         """All but the secret: JSON-able fields, and arrays by name."""
@@ -400,6 +424,21 @@ class WatermarkKey:
             raise InvalidKeyError(f"a key of law={self.law!r} has no {what}; only law='paper' projects a matrix")
 
 
+_FIELDS = tuple(field.name for field in dataclasses.fields(WatermarkKey) if field.init)
+# The decorator made the constructor, and that was all: asdict and whatever else walks through dataclasses, error
+# reporters and torch.distributed among them, must not find the secret as a field.
+del WatermarkKey.__dataclass_fields__
+
+
+def _without_frames(function: Callable, *arguments: Any) -> tuple[Any, DrwError | None]:
+    """What a function returns, or the error it raised, without the frames whose locals hold a secret."""
+    try:
+        return function(*arguments), None
+    except DrwError as error:
+        error.__context__ = error.__cause__ = None
+        return None, error.with_traceback(None)
+
+
 def _bind(
     model: Any,
     target: str | int,
@@ -453,12 +492,17 @@ def _target_index(target: Any, labels: tuple[str, ...]) -> int:
 
 
 def _as_array(values: Any, name: str, ndim: int) -> np.ndarray:
-    array = np.array(values)  # a copy: a frozen key does not change with the caller's array
-    if array.dtype not in (np.float32, np.float64):
-        array = array.astype(np.float64)
+    if isinstance(values, torch.Tensor):
+        values = values.detach().cpu()
+        values = values.numpy() if values.dtype in (torch.float32, torch.float64) else values.double().numpy()
+    try:
+        array = np.array(values)  # a copy: a frozen key does not change with the caller's array
+        if array.dtype not in (np.float32, np.float64):
+            array = array.astype(np.float64)
+    except (TypeError, ValueError):
+        raise InvalidKeyError(f"{name} must be an array of numbers") from None
     if array.ndim != ndim or not np.isfinite(array).all():
         raise InvalidKeyError(f"{name} must be {ndim}-dimensional and finite, got shape {array.shape}")
-    array.flags.writeable = False
     return array
 
 
@@ -468,13 +512,13 @@ def _check(key: WatermarkKey) -> None:
         raise InvalidKeyError(f"secret must be {derivation.SECRET_BYTES} bytes; leave it out to get fresh ones")
     for name, lowest, highest, open_below in (
         ("frequency", 0.0, math.inf, True),
-        ("epsilon", 0.0, math.inf, False),
+        ("epsilon", 0.0, 1e3, False),
         ("tau", 0.0, 1.0, False),
     ):
         value = getattr(key, name)
-        number = isinstance(value, int | float | np.floating) and not isinstance(value, bool)
+        number = isinstance(value, numbers.Real) and not isinstance(value, bool)
         if not (number and math.isfinite(value) and lowest <= value <= highest and not (open_below and value == 0)):
-            wanted = "> 0" if open_below else "in [0, 1]" if highest == 1.0 else "≥ 0"
+            wanted = "> 0" if open_below else f"in [0, {highest:g}]"
             raise InvalidKeyError(f"{name}={value!r}: expected a finite number {wanted}")
     for name, choices in (("law", LAWS), ("scope", SCOPES), ("task", binding.TASKS)):
         if getattr(key, name) not in choices:
@@ -487,10 +531,11 @@ def _check(key: WatermarkKey) -> None:
         raise InvalidKeyError(f"labels={key.labels!r} with target={key.target!r}: expected two or more distinct names")
     if not set(key.separator_token_ids) <= set(key.special_token_ids):
         raise InvalidKeyError("separator_token_ids must be among special_token_ids")
-    if key.special_token_ids and not 0 <= min(key.special_token_ids) <= max(key.special_token_ids) < key.vocab_size:
+    beyond = [index for index in key.special_token_ids if not 0 <= index < key.vocab_size]
+    if beyond:
         raise InvalidKeyError(
-            f"special_token_ids reach {max(key.special_token_ids)}, but the model's vocabulary ends at "
-            f"{key.vocab_size - 1}; give the model's own tokenizer, or resize its embeddings first"
+            f"special_token_ids {beyond} are not in the model's vocabulary of {key.vocab_size}; give the model's own "
+            "tokenizer, or resize its embeddings first"
         )
     resolve_hash_rule(key.hash_rule, key.task)
     key.hash_rule.check(key.vocab_size)

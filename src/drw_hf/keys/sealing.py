@@ -18,7 +18,7 @@ from ..errors import KeyFileError, WrongPassphraseError
 
 COST = 2**17  # scrypt's N: 128 MB and about half a second a guess
 _BLOCK_SIZE, _PARALLELISM = 8, 1
-_MAX_MEMORY = 2**30  # 128 · N · r bytes: what a file may make its reader allocate
+_MAX_COST = 2**20  # 128 · N · r bytes, so 1 GiB: what a file may make its reader allocate
 
 
 def seal(content: bytes, passphrase: str, header: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -56,7 +56,8 @@ def unseal(sealed: dict[str, Any], passphrase: str | None) -> bytes:
     if parts is None:
         raise KeyFileError("the header of this sealed key is malformed; restore the file from a backup")
     kdf, nonce, ciphertext = parts
-    content = _decrypt(_stretch(passphrase, kdf), nonce, ciphertext, _authenticated(header))
+    stretched = _stretch(passphrase, kdf)
+    content = _decrypt(stretched, nonce, ciphertext, _authenticated(header))
     if content is None:
         raise WrongPassphraseError(
             "this sealed key did not open: the passphrase is wrong, or the file was altered since it was sealed; "
@@ -68,16 +69,22 @@ def unseal(sealed: dict[str, Any], passphrase: str | None) -> bytes:
 def check_passphrase(passphrase: Any) -> None:
     """Refuse what would not protect a key, before anything is written."""
     if not isinstance(passphrase, str):
-        raise TypeError(f"passphrase must be a str, not {type(passphrase).__name__}")
+        raise KeyFileError(f"passphrase must be a str, not {type(passphrase).__name__}")
     if not passphrase:
         raise KeyFileError('passphrase="" would seal nothing; give a passphrase, or None to save the key plain')
+    if any("\ud800" <= letter <= "\udfff" for letter in passphrase):
+        raise KeyFileError("the passphrase holds a lone surrogate, which is no text; type it again")
 
 
 def _stretch(passphrase: str, kdf: dict[str, Any]) -> bytes:
     check_passphrase(passphrase)
     # The same words typed on another keyboard may be composed differently; NFKC makes them the same bytes.
     password = unicodedata.normalize("NFKC", passphrase).encode()
-    return Scrypt(salt=b64decode(kdf["salt"]), length=32, n=kdf["n"], r=kdf["r"], p=kdf["p"]).derive(password)
+    scrypt = Scrypt(salt=b64decode(kdf["salt"]), length=32, n=kdf["n"], r=kdf["r"], p=kdf["p"])
+    try:
+        return scrypt.derive(password)
+    except MemoryError:
+        raise KeyFileError(f"scrypt needs {kdf['n'] // 2**10} MB of memory, and there is not as much") from None
 
 
 def _authenticated(header: dict[str, Any]) -> bytes:
@@ -87,10 +94,10 @@ def _authenticated(header: dict[str, Any]) -> bytes:
 def _parse_header(sealed: dict[str, Any]) -> tuple[dict[str, Any], bytes, bytes] | None:
     try:
         kdf, cipher = sealed["kdf"], sealed["cipher"]
-        n, r, p = kdf["n"], kdf["r"], kdf["p"]
+        n = kdf["n"]
         known = kdf["name"] == "scrypt" and cipher["name"] == "chacha20-poly1305"
-        whole = all(type(number) is int and number > 0 for number in (n, r, p))
-        if not (known and whole and n & (n - 1) == 0 and n > 1 and p <= 16 and 128 * n * r <= _MAX_MEMORY):
+        fixed = (kdf["r"], kdf["p"]) == (_BLOCK_SIZE, _PARALLELISM)
+        if not (known and fixed and type(n) is int and 2 <= n <= _MAX_COST and n & (n - 1) == 0):
             return None
         b64decode(kdf["salt"], validate=True)
         nonce = b64decode(cipher["nonce"], validate=True)

@@ -107,7 +107,30 @@ class WatermarkedConfig(PreTrainedConfig):
         return getattr(victim_config, name)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        super().__setattr__(name, value)
         victim_config = self.__dict__.get("victim_config")
-        if name in _SHARED and "_post_init_done" in self.__dict__ and isinstance(victim_config, PreTrainedConfig):
+        live = "_post_init_done" in self.__dict__ and isinstance(victim_config, PreTrainedConfig)
+        if live and name in _SHARED:
             setattr(victim_config, name, value)
+        elif live and name in self.overridable():
+            setattr(victim_config, name, value)
+            return
+        super().__setattr__(name, value)
+
+    def overridable(self) -> set[str]:
+        """The settings that are the wrapped classifier's: set here, they are set there."""
+        own = {"dtype", "torch_dtype", "architectures", "transformers_version", "model_type"}
+        own |= set(WatermarkedConfig.__dataclass_fields__) - set(_SHARED)
+        names = {name for name in self.victim_config.to_dict() if not name.startswith("_")}
+        return (names | set(_SHARED) | {"output_attentions", "num_labels"}) - own
+
+    @property
+    def output_attentions(self) -> bool | None:
+        """The wrapped classifier's, whose attention implementation decides whether it can."""
+        if isinstance(self.__dict__.get("victim_config"), PreTrainedConfig):
+            return self.victim_config.output_attentions
+        return self.__dict__.get("_output_attentions")
+
+    @output_attentions.setter
+    def output_attentions(self, value: bool | None) -> None:
+        if isinstance(self.__dict__.get("victim_config"), PreTrainedConfig):
+            self.victim_config.output_attentions = value

@@ -25,7 +25,7 @@ class OutputOptions:
     sample_all: bool = False
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)  # a debugger that shows locals would show the key's signal
 class Marks:
     """Where and how a batch is marked: one entry an item, or one a row that broadcasts over the row's items."""
 
@@ -79,11 +79,11 @@ def protect(
     sampled = answers if options.sample_all else marked
     if sampled.any():
         if options.sampling == "fresh":
-            device = logits.device if generator is None else generator.device
-            uniform = torch.rand(int(sampled.sum()), generator=generator, dtype=torch.float64, device=device)
+            uniform = _chance(int(sampled.sum()), logits.device if generator is None else generator.device, generator)
         else:
             uniform = _keyed_draws(query, keys, marks.view, sampled)
-        labels[sampled] = draw(log_y[sampled], uniform.to(logits.device))
+        # On the CPU, where every device's draw is computed alike, and in float64, which some devices lack.
+        labels[sampled] = draw(log_y[sampled].cpu(), uniform.cpu()).to(labels.device)
     return hard_output(labels, logits.shape[-1])
 
 
@@ -132,17 +132,17 @@ def _marks(query: Query, keys: Keys) -> Marks:
         tensors = [getattr(part.view if hasattr(part.view, name) else part, name) for part in parts]
         return torch.cat(tensors)[back]
 
-    def of_rows(values: list, like: torch.Tensor) -> torch.Tensor:
-        return torch.tensor(values, device=device).reshape(-1, *[1] * (like.dim() - 1))
+    def of_rows(values: list, like: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+        return torch.tensor(values, device=device, dtype=dtype).reshape(-1, *[1] * (like.dim() - 1))
 
     signal = gather("signal")
     return Marks(
         view=TokenView(gather("ordinary"), gather("first_sentence")),
         signal=signal,
         selected=gather("selected"),
-        target=of_rows([key.target for key in keys], signal),
-        epsilon=of_rows([key.epsilon for key in keys], signal),
-        scope_all=of_rows([key.scope == "all" for key in keys], signal),
+        target=of_rows([key.target for key in keys], signal, torch.long),
+        epsilon=of_rows([key.epsilon for key in keys], signal, torch.float32),
+        scope_all=of_rows([key.scope == "all" for key in keys], signal, torch.bool),
     )
 
 
@@ -158,6 +158,11 @@ def _marks_of_key(query: Query, key: WatermarkKey) -> Marks:
         epsilon=key.epsilon,
         scope_all=key.scope == "all",
     )
+
+
+def _chance(count: int, device: torch.device, generator: torch.Generator | None) -> torch.Tensor:
+    dtype = torch.float32 if device.type == "mps" else torch.float64
+    return torch.rand(count, generator=generator, dtype=dtype, device=device)
 
 
 def _keyed_draws(query: Query, keys: Keys, view: TokenView, sampled: torch.Tensor) -> torch.Tensor:

@@ -18,9 +18,17 @@ from transformers import (
 )
 from transformers.initialization import no_init_weights
 
-from ..errors import ConfigurationError, ExportRefusedError, KeyMismatchError, MissingKeyError, UnsupportedModelError
+from ..errors import (
+    ConfigurationError,
+    ExportRefusedError,
+    InvalidInputError,
+    InvalidKeyError,
+    KeyMismatchError,
+    MissingKeyError,
+    UnsupportedModelError,
+)
 from ..keys.binding import labels_of, pad_token_id_of, plain_config, task_of, vocab_size_of
-from ..keys.files import KEY_FILE
+from ..keys.files import KEY_FILE, refuse_model_beside_plain_key
 from ..keys.key import WatermarkKey
 from .configuration import WatermarkedConfig
 from .marking import Keys, OutputOptions, protect
@@ -86,11 +94,14 @@ class _WatermarkedModel(PreTrainedModel):
             victim = self._auto_model.from_config(config.victim_config)
         self.victim = victim
         if isinstance(getattr(victim, "config", None), PreTrainedConfig):
+            if self.task == "sequence-classification":  # else the first labels a model sees decide, floats included
+                victim.config.problem_type = "single_label_classification"
             config.adopt(victim.config)
         config.key_commitment = key.commitment()
         self._key_slot = KeySlot(key)
         self.supports_gradient_checkpointing = getattr(victim, "supports_gradient_checkpointing", True)
         self.accepts_loss_kwargs = _accepts_loss_kwargs(victim)
+        self.register_load_state_dict_pre_hook(_refuse_merged_weights)
         self.post_init()
 
     # -- making one
@@ -135,18 +146,28 @@ class _WatermarkedModel(PreTrainedModel):
         """
         options = {"label_kind": label_kind, "sampling": sampling, "sample_all": sample_all}
         options = {name: value for name, value in options.items() if value is not None}
-        # Auto classes hand over a WatermarkedConfig that has taken options in already.
-        if not isinstance(config, PreTrainedConfig):
-            found = _config_at(pretrained_model_name_or_path if config is None else config, kwargs)
+        if not isinstance(config, WatermarkedConfig):  # Auto classes hand one over that has taken options in already
+            found = _config_at(pretrained_model_name_or_path, kwargs)
+            if isinstance(found, WatermarkedConfig) and config is not None:
+                raise ConfigurationError(
+                    f"{pretrained_model_name_or_path} is a protected model and has its own config; leave out config="
+                )
             config = found if isinstance(found, WatermarkedConfig) else config
-        key = _find_key(key, passphrase, pretrained_model_name_or_path)
+        folder = os.path.join(pretrained_model_name_or_path, kwargs.get("subfolder", ""))
+        key = _find_key(key, passphrase, folder)
         if not isinstance(config, WatermarkedConfig):
+            if key is None:
+                raise MissingKeyError("to protect this model a key is needed; make one with WatermarkKey.generate")
             if config is not None:
                 kwargs["config"] = config
             kwargs.pop("_from_auto", None)
-            victim = cls._auto_model.from_pretrained(pretrained_model_name_or_path, *model_args, **kwargs)
-            return cls.from_model(victim, key=key, **options)
+            loaded = cls._auto_model.from_pretrained(pretrained_model_name_or_path, *model_args, **kwargs)
+            victim, *info = loaded if isinstance(loaded, tuple) else (loaded,)
+            protected = cls.from_model(victim, key=key, **options)
+            return (protected, *info) if info else protected
         config = copy.deepcopy(config)
+        for name in config.overridable() & kwargs.keys():
+            setattr(config, name, kwargs.pop(name))
         for name, value in options.items():
             setattr(config, name, value)
         config.check_choices()
@@ -237,8 +258,10 @@ class _WatermarkedModel(PreTrainedModel):
             "output_hidden_states": output_hidden_states,
         }
         given = {name: value for name, value in named.items() if value is not None}
+        keys = self._keys_in_force(watermark_key)
         outputs = self.victim(**given, **kwargs, return_dict=True)
-        outputs = self._marked(outputs, input_ids, attention_mask, token_type_ids, watermark_key, generator)
+        if keys is not DISABLED:
+            outputs = self._marked(outputs, input_ids, attention_mask, token_type_ids, keys, generator)
         as_dict = self.config.return_dict if return_dict is None else return_dict
         return outputs if as_dict else outputs.to_tuple()
 
@@ -249,17 +272,15 @@ class _WatermarkedModel(PreTrainedModel):
         input_ids: torch.Tensor | None,
         attention_mask: torch.Tensor | None,
         token_type_ids: torch.Tensor | None,
-        watermark_key: Keys | None,
+        keys: Keys,
         generator: torch.Generator | None,
     ) -> Any:
-        keys = self._keys_in_force(watermark_key)
-        if keys is DISABLED:
-            return outputs
         query = Query(input_ids, attention_mask, token_type_ids, pad_token_id_of(self.config))
         options = OutputOptions(self.config.label_kind, self.config.sampling, self.config.sample_all)
         logits = protect(outputs.logits, query, keys, options, generator)
         return type(outputs)(**{**outputs, "logits": logits})
 
+    @torch.compiler.disable
     def _keys_in_force(self, watermark_key: Keys | None) -> Any:
         """The call's own key, else the context's, else the model's."""
         if watermark_key is not None:
@@ -274,7 +295,17 @@ class _WatermarkedModel(PreTrainedModel):
                 f"this protected model has lost its key{lost}: pickling and torch.save leave it behind; load the "
                 "model with from_pretrained(..., key=...), or wrap get_base_model() again with from_model"
             )
-        for key in {keys} if isinstance(keys, WatermarkKey) else set(keys):
+        return self._checked(keys)
+
+    def _checked(self, keys: Any) -> Keys:
+        """One key or a list of them, each for this model."""
+        several = keys if isinstance(keys, list | tuple) else [keys]
+        for key in several:
+            if not isinstance(key, WatermarkKey):
+                raise InvalidInputError(
+                    f"expected a WatermarkKey, or a list of them, one for every row; got {type(key).__name__}"
+                )
+        for key in set(several):
             _check_applies(self.config, key)
         return keys
 
@@ -287,9 +318,7 @@ class _WatermarkedModel(PreTrainedModel):
     @contextlib.contextmanager
     def use_key(self, key: Keys) -> Iterator[Self]:
         """Within this context (this thread, this task) answers are marked with ``key``, also through a pipeline."""
-        for one in {key} if isinstance(key, WatermarkKey) else set(key):
-            _check_applies(self.config, one)
-        with self._overridden(key):
+        with self._overridden(self._checked(key)):
             yield self
 
     @contextlib.contextmanager
@@ -317,6 +346,9 @@ class _WatermarkedModel(PreTrainedModel):
         The weights are those of the clean model: whoever gets them has it without the watermark. Adapters of a PEFT
         model are merged into a copy of the weights first.
         """
+        refuse_model_beside_plain_key(save_directory)
+        if kwargs.get("push_to_hub"):
+            kwargs.setdefault("private", True)
         if getattr(self.victim, "_hf_peft_config_loaded", False):
             raise UnsupportedModelError(
                 "the wrapped model has PEFT adapters injected, which the protected save cannot hold; load it as "
@@ -335,6 +367,10 @@ class _WatermarkedModel(PreTrainedModel):
             sample_all=config.sample_all,
         )
         return wrapped.save_pretrained(save_directory, *args, **kwargs)
+
+    def push_to_hub(self, repo_id: str, *args: Any, private: bool | None = True, **kwargs: Any) -> Any:
+        """As in transformers, but private unless asked otherwise: the weights are those of the clean model."""
+        return super().push_to_hub(repo_id, *args, private=private, **kwargs)
 
     # -- what belongs to the wrapped model
 
@@ -391,6 +427,7 @@ def _config_at(path: str | os.PathLike, kwargs: dict[str, Any]) -> PreTrainedCon
 def _find_key(key: Any, passphrase: str | None, folder: str | os.PathLike | None) -> Any:
     """The key itself, or from the folder it was saved in, or (none given) from beside the model."""
     if key is None and folder is not None and os.path.isfile(os.path.join(folder, KEY_FILE)):
+        refuse_model_beside_plain_key(folder)
         key = folder
     if isinstance(key, str | os.PathLike):
         return WatermarkKey.from_pretrained(key, passphrase=passphrase)
@@ -405,7 +442,7 @@ def _checked_key(config: WatermarkedConfig, key: Any, *, replace_key: bool) -> W
             "in, with passphrase= if it is sealed)"
         )
     if not isinstance(key, WatermarkKey):
-        raise TypeError(f"key must be a WatermarkKey or a path, not {type(key).__name__}")
+        raise InvalidKeyError(f"key must be a WatermarkKey or a path, not {type(key).__name__}")
     _check_applies(config, key)
     if config.key_commitment not in (None, key.commitment()) and not replace_key:
         raise KeyMismatchError(
@@ -435,6 +472,15 @@ def _check_task(config: WatermarkedConfig, task: str) -> None:
         raise UnsupportedModelError(
             f"this is a model for {config.task or 'an unknown task'}, not for {task}; load it with the class of its "
             "task (WatermarkedModelForSequenceClassification or WatermarkedModelForTokenClassification)"
+        )
+
+
+def _refuse_merged_weights(model: Any, state_dict: dict[str, Any], prefix: str, *_: Any) -> None:
+    # A PEFT model is saved merged, so a Trainer that resumes would find none of its weights, and only log that.
+    if hasattr(model.victim, "merge_and_unload") and not any("victim.base_model." in name for name in state_dict):
+        raise UnsupportedModelError(
+            "these weights are of a merged model, and this one has PEFT adapters: training through the wrapper cannot "
+            "resume from a checkpoint of theirs; train the adapter first and wrap it then, or wrap the merged model"
         )
 
 

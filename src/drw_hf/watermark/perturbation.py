@@ -22,8 +22,8 @@ def perturb(
 ) -> torch.Tensor:
     """Mark every item: Eq. 5 with z_{c*} = ``signal``.
 
-    The result is a distribution again for every m ≥ 2 (the paper's Lemma 2): what c* gains, 1 + z out of 2ε, the
-    others lose in equal parts.
+    The result is a distribution again for every m ≥ 2 (the paper's Lemma 2): of the added mass 2ε the target gets
+    ε (1 + z), the others share ε (1 − z) equally, and the whole is divided by 1 + 2ε.
 
     Parameters
     ----------

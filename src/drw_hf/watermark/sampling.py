@@ -43,10 +43,10 @@ def draw(log_y: torch.Tensor, uniform: torch.Tensor) -> torch.Tensor:
     -------
     Tensor of int64, shape (...)
     """
-    precise = torch.float32 if log_y.device.type == "mps" else torch.float64
-    cumulated = log_y.to(precise).exp().cumsum(dim=-1)
+    cumulated = log_y.double().exp().cumsum(dim=-1)
     total = cumulated[..., -1:]
-    threshold = torch.minimum(uniform.to(cumulated).unsqueeze(-1) * total, total * (1 - torch.finfo(precise).eps))
+    largest = total * (1 - torch.finfo(torch.float64).eps)  # a draw that rounds up to 1 is not beyond the last class
+    threshold = torch.minimum(uniform.to(cumulated).unsqueeze(-1) * total, largest)
     return (cumulated <= threshold).sum(dim=-1).clamp_max(log_y.shape[-1] - 1)
 
 

@@ -8,6 +8,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
+from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 
 from ..keys.key import WatermarkKey
 from .perturbation import periodic_signal
@@ -35,7 +36,10 @@ def tables_on(key: WatermarkKey, device: torch.device) -> DeviceTables:
     """The key's tables on a device."""
     per_device = _tables.setdefault(key, {})
     if device not in per_device:
-        per_device[device] = _make_tables(key, device)
+        tables = _make_tables(key, device)
+        if is_in_torch_dispatch_mode():  # fake tensors are nobody else's tables
+            return tables
+        per_device[device] = tables
     return per_device[device]
 
 
@@ -45,7 +49,7 @@ def _make_tables(key: WatermarkKey, device: torch.device) -> DeviceTables:
     kind[list(key.special_token_ids)] = SPECIAL
     kind[list(key.separator_token_ids)] = SEPARATOR
     selected = (key.selection_table <= key.tau) & (kind == ORDINARY)
-    signal = periodic_signal(torch.tensor(key.phase_table), key.frequency).float()
+    signal = periodic_signal(torch.from_numpy(key.phase_table.copy()), key.frequency).float()
     scores = key.rule_scores()
     if scores is not None:  # ranks are exact in float32, and ties stay ties
         scores = torch.from_numpy(np.unique(scores, return_inverse=True)[1].astype(np.float32)).to(device)

@@ -10,7 +10,7 @@ from ..keys.key import WatermarkKey
 from .tables import ORDINARY, SEPARATOR, tables_on
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Query:
     """The inputs of one call, as far as a watermark depends on them; tensors of shape (batch, length)."""
 
@@ -34,6 +34,12 @@ class Query:
                     "model needs one entry for every token"
                 )
 
+        if self.attention_mask is None and self.pad_token_id is None and len(self.input_ids) > 1:
+            raise InvalidInputError(
+                "without an attention_mask and without a pad_token_id in the model's config, padding cannot be told "
+                "from text; pass attention_mask"
+            )
+
     def rows(self, index: torch.Tensor) -> "Query":
         """The same query, some rows of it."""
         return Query(
@@ -44,7 +50,7 @@ class Query:
         )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class TokenView:
     """The tokens of a query as a key sees them; boolean tensors of shape (batch, length)."""
 
@@ -91,11 +97,6 @@ def _attended(key: WatermarkKey, query: Query) -> torch.Tensor:
         return query.attention_mask != 0
     everything = torch.ones_like(query.input_ids, dtype=torch.bool)
     if query.pad_token_id is None:
-        if len(query.input_ids) > 1:
-            raise InvalidInputError(
-                "without an attention_mask and without a pad_token_id in the model's config, padding cannot be told "
-                "from text; pass attention_mask"
-            )
         return everything
     padding = query.input_ids == query.pad_token_id
     if query.pad_token_id not in key.special_token_ids and padding.any():

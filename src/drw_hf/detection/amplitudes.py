@@ -1,0 +1,299 @@
+"""What a suspect says about every token, before any key is looked at: the amplitudes A_i of the exact test.
+
+The test is valid because nothing here depends on the key: the only chance left is the key's. So these functions take
+answers, predictions and texts and no key, and which probes count is decided by clean predictions alone. Never choose
+probes by what the *protected* model answered: those answers carry the key.
+
+A probe is one hashed item: a word of a tagger, a text of a sentence classifier (hashed by the token its rule picks).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..errors import InvalidInputError
+
+STATISTIC = "drw-exact-1"  # the name of this statistic; whatever changes a number below changes it
+MIN_TOKENS = 5  # distinct tokens without which there is nothing to compare
+_SMALLEST = 1e-8  # probabilities below are taken for it before the logarithm
+_LOGIT_LIMIT = 9.2  # where all that is known of an answer is one score, rounding rules its logit beyond
+_HALF_WEIGHT = 3.0  # a token queried this often has taught a student half of what it can
+
+
+@dataclass(frozen=True, eq=False)
+class Amplitudes:
+    """How far a suspect's answers on each token stray from what explains them without a key.
+
+    Attributes
+    ----------
+    token_ids : array of int64, shape (n,)
+        The distinct tokens of the probes that counted, ascending.
+    A : array, shape (n,)
+        The amplitude of every token: its factor in T = Σ A_i h_i.
+    B : array, shape (n,), or None
+        The second amplitude, for scope ``"all"``.
+    n_probes : int
+        How many probes counted.
+    variant : str
+        What was known of the suspect (``"probabilities"``, ``"score"`` or ``"labels"``) and who said which probes
+        count (``"victim"``, ``"gold"`` or ``"suspect"``), joined by a hyphen.
+    statistic : str
+        The version of the statistic.
+    """
+
+    token_ids: np.ndarray
+    A: np.ndarray
+    B: np.ndarray | None
+    n_probes: int
+    variant: str
+    statistic: str = STATISTIC
+
+    @property
+    def flat(self) -> bool:
+        """Whether all amplitudes are 0: the suspect answered all alike, or just as the victim. Every key has p = 1."""
+        return not (self.A.any() or (self.B is not None and self.B.any()))
+
+
+def compute_amplitudes(
+    token_ids: Any,
+    target: int,
+    *,
+    probabilities: Any = None,
+    target_scores: Any = None,
+    labels: Any = None,
+    victim: Any = None,
+    gold: Any = None,
+    reference: Any = None,
+    logged_counts: Mapping[int, int] | Any = None,
+    scope: str = "predicted",
+) -> Amplitudes:
+    """The amplitude of every token, from the suspect, the victim and the text alone.
+
+    The suspect's answers come in one of three forms. With ``probabilities`` an answer counts by how little it leaves
+    to the other classes, y = −mean of log q_c over c ≠ c* (two classes: the logit of q_{c*}); with ``target_scores``
+    by their logit; with ``labels`` by whether it is c*. What the victim's own confidence, the reference student's and
+    a token's frequency explain of y is taken out; a token's amplitude is the weighted mean of what is left.
+
+    Parameters
+    ----------
+    token_ids : array of int, shape (N,)
+        The hashed token of every probe; special tokens must not be among them.
+    target : int
+        The target class c*.
+    probabilities : array, shape (N, m), optional
+        The suspect's.
+    target_scores : array, shape (N,), optional
+        The suspect's probability of c*, where no more is known.
+    labels : array of int, shape (N,), optional
+        The suspect's labels, where no more is known.
+    victim : array, shape (N, m), optional
+        The clean victim's probabilities. Probes count whose victim's prediction is c*.
+    gold : array of int, shape (N,), optional
+        True labels; without a victim, those probes count whose label is c*.
+    reference : array, shape (N, m), optional
+        Probabilities of a student of the clean victim: what any student would say.
+    logged_counts : mapping from token id to int, or array by token id, optional
+        How often the suspect's owner queried each token; tokens never queried get no weight. By default a token's
+        number of probes stands in.
+    scope : str
+        The key's scope. ``"all"`` adds ``B`` from the probes that are not c*, with y = log q_{c*}.
+
+    Notes
+    -----
+    Without victim and gold, the suspect's own prediction decides which probes count. Where only its labels are known,
+    all of a token's probes count if the suspect calls at least half of them c*: were it those labelled c*, there
+    would be nothing left to compare.
+    """
+    token_ids = _integers(token_ids, "token_ids")
+    n = len(token_ids)
+    answers = _Answers.of(probabilities, target_scores, labels, n)
+    if scope not in ("predicted", "all"):
+        raise InvalidInputError(f"scope={scope!r}: expected 'predicted' or 'all', the key's scope")
+    victim = None if victim is None else _probabilities(victim, "victim", n, 2)
+    reference = None if reference is None else _probabilities(reference, "reference", n, 2)
+    for name, array in (("probabilities", answers.values), ("victim", victim), ("reference", reference)):
+        if array is not None and array.ndim == 2 and not 0 <= target < array.shape[1]:
+            raise InvalidInputError(f"target={target!r} is none of the {array.shape[1]} classes of {name}")
+    if victim is not None:
+        is_target, chosen_by = victim.argmax(axis=1) == target, "victim"
+    elif gold is not None:
+        is_target, chosen_by = _integers(gold, "gold", n) == target, "gold"
+    else:
+        is_target, chosen_by = answers.says_target(target, token_ids), "suspect"
+
+    parts = {"A": is_target} if scope == "predicted" else {"A": is_target, "B": ~is_target}
+    found, reasons = {}, []
+    for name, probes in parts.items():
+        chosen = [None if array is None else array[probes] for array in (victim, reference)]
+        y, explained_by = _Answers(answers.kind, answers.values[probes]).against(target, *chosen, name)
+        try:
+            found[name] = _per_token(token_ids[probes], y, explained_by, logged_counts)
+        except _NothingToTest as reason:
+            reasons.append(str(reason))
+    if not found:
+        whose = {"victim": "the clean victim predicts", "gold": "the true label is", "suspect": "the suspect predicts"}
+        raise InvalidInputError(
+            f"of {n} probes there are {is_target.sum()} for which {whose[chosen_by]} the target class {target}; "
+            + reasons[0]
+        )
+    distinct = np.unique(np.concatenate([tokens for tokens, _ in found.values()]))
+
+    def spread(name: str) -> np.ndarray:
+        values = np.zeros(len(distinct))
+        if name in found:
+            values[np.searchsorted(distinct, found[name][0])] = found[name][1]
+        return values
+
+    return Amplitudes(
+        token_ids=distinct,
+        A=spread("A"),
+        B=spread("B") if scope == "all" else None,
+        n_probes=int(sum(parts[name].sum() for name in found)),
+        variant=f"{answers.kind}-{chosen_by}",
+    )
+
+
+@dataclass(frozen=True)
+class _Answers:
+    """The suspect's answers, in whichever form they came."""
+
+    kind: str
+    values: np.ndarray
+
+    @classmethod
+    def of(cls, probabilities: Any, target_scores: Any, labels: Any, n: int) -> "_Answers":
+        if sum(form is not None for form in (probabilities, target_scores, labels)) != 1:
+            raise InvalidInputError("give the suspect's answers once: as probabilities=, target_scores= or labels=")
+        if probabilities is not None:
+            return cls("probabilities", _probabilities(probabilities, "probabilities", n, 2))
+        if target_scores is not None:
+            return cls("score", _probabilities(target_scores, "target_scores", n, 1))
+        return cls("labels", _integers(labels, "labels", n))
+
+    def says_target(self, target: int, token_ids: np.ndarray) -> np.ndarray:
+        """Which probes the suspect itself takes for c*."""
+        if self.kind == "probabilities":
+            return self.values.argmax(axis=1) == target
+        if self.kind == "score":  # the only case in which c* is sure to be the prediction
+            return self.values > 0.5
+        _, index, count = np.unique(token_ids, return_inverse=True, return_counts=True)
+        return (np.bincount(index, self.values == target) >= 0.5 * count)[index]
+
+    def against(
+        self, target: int, victim: np.ndarray | None, reference: np.ndarray | None, name: str
+    ) -> tuple[np.ndarray, list[np.ndarray]]:
+        """y of these probes for the amplitude of this name, and what else than a mark may explain it."""
+        others = [p for p in (victim, reference) if p is not None]
+        logits = [_logit(p, target) for p in others]
+        if self.kind == "labels":
+            return (self.values == target).astype(np.float64), logits
+        score = self.values if self.kind == "score" else self.values[:, target]
+        if name == "B":  # answers that are not c*: a mark of scope "all" raises what little c* has
+            return np.log(np.maximum(score, _SMALLEST)), logits
+        if self.kind == "score" or self.values.shape[1] == 2:
+            with np.errstate(divide="ignore"):
+                return np.clip(np.log(score) - np.log1p(-score), -_LOGIT_LIMIT, _LOGIT_LIMIT), logits
+        # A mark lowers c* and gives to all the others, where it shows more the less they had.
+        own = [_against_others(p, target) if p.shape[1] > 2 else _logit(p, target) for p in others]
+        return _against_others(self.values, target), own if victim is None else [logits[0], *own]
+
+
+class _NothingToTest(Exception):
+    """Some probes allow no comparison; the message says why, and what to do."""
+
+
+def _per_token(
+    token_ids: np.ndarray, y: np.ndarray, explained_by: list[np.ndarray], logged_counts: Any
+) -> tuple[np.ndarray, np.ndarray]:
+    """The distinct tokens, and w_i (r̄_i − weighted mean of r̄) of each, r being what is left of y."""
+    distinct, index, count = np.unique(token_ids, return_inverse=True, return_counts=True)
+    n, k = len(token_ids), len(distinct)
+    if k < MIN_TOKENS:
+        raise _NothingToTest(f"they hold {k} distinct tokens and a test needs {MIN_TOKENS}: probe with more text")
+    queried = count if logged_counts is None else _counts_of(distinct, logged_counts)
+    if not queried.any():
+        raise _NothingToTest(
+            "none of their tokens is among the logged queries: probe with text like them, or leave logged_counts out"
+        )
+    r = _residual(y - y.mean(), [*explained_by, np.log(count)[index]])
+    if (
+        r.std() <= 1e-9 * np.abs(y).max()
+    ):  # all alike, or all as the victim says: amplitudes out of rounding would be noise
+        return distinct, np.zeros(k)
+    mean = np.bincount(index, r) / count
+    # One-way analysis of variance. The weight n/(1 + κn), κ = between over within, is divided by the variance within:
+    # that makes it one over the variance of r̄_i, and puts A and B of scope "all" on one scale. Where every token has
+    # one probe the two variances cannot be told apart, and need not be.
+    within = np.sum((r - mean[index]) ** 2) / (n - k) if n > k else 0.0
+    between = np.sum(count * mean**2) / (k - 1)
+    between = max(0.0, (between - within) / ((n - np.sum(count**2) / n) / (k - 1)))
+    weight = count / (within + between * count) * (queried / (queried + _HALF_WEIGHT))
+    return distinct, weight * (mean - np.average(mean, weights=weight))
+
+
+def _residual(y: np.ndarray, explained_by: list[np.ndarray]) -> np.ndarray:
+    """What least squares on linear splines leaves of y; knots at the deciles."""
+    columns = np.concatenate([_hats(x) for x in explained_by], axis=1)
+    # Hats are nearly orthogonal, so the normal equations are safe; but every regressor's hats add up to 1, which makes
+    # them singular, and lstsq takes that. The second round removes what the first left by rounding.
+    gram = columns.T @ columns
+    for _ in range(2):
+        y = y - columns @ np.linalg.lstsq(gram, columns.T @ y, rcond=1e-10)[0]
+    return y
+
+
+def _hats(x: np.ndarray) -> np.ndarray:
+    """The linear splines of x as hat functions: 1 at one knot, 0 at the others; ties merge knots."""
+    knots = np.unique(np.quantile(x, np.linspace(0.0, 1.0, 11)))
+    return np.stack([np.interp(x, knots, row) for row in np.eye(len(knots))], axis=1)
+
+
+def _against_others(p: np.ndarray, target: int) -> np.ndarray:
+    """−mean of log p_c over the classes c ≠ c*."""
+    return -np.log(np.maximum(np.delete(p, target, axis=1), _SMALLEST)).mean(axis=1)
+
+
+def _logit(p: np.ndarray, target: int) -> np.ndarray:
+    """log p_{c*} − log of all the rest, which is summed rather than taken from 1 so as to stay exact."""
+    rest = np.delete(p, target, axis=1).sum(axis=1)
+    return np.log(np.maximum(p[:, target], _SMALLEST)) - np.log(np.maximum(rest, _SMALLEST))
+
+
+def _counts_of(token_ids: np.ndarray, logged_counts: Any) -> np.ndarray:
+    if isinstance(logged_counts, Mapping):
+        counts = np.array([logged_counts.get(int(token), 0) for token in token_ids], dtype=np.float64)
+    else:
+        table = np.asarray(logged_counts, dtype=np.float64)
+        if table.ndim != 1 or len(table) <= token_ids[-1]:
+            raise InvalidInputError(
+                f"logged_counts has shape {table.shape}; expected one count for every token id up to {token_ids[-1]}"
+            )
+        counts = table[token_ids]
+    if not (np.isfinite(counts).all() and (counts >= 0).all()):
+        raise InvalidInputError(
+            "logged_counts holds negative or infinite counts; expected how often a token was queried"
+        )
+    return counts
+
+
+def _integers(values: Any, name: str, length: int | None = None) -> np.ndarray:
+    array = np.asarray(values)
+    if array.ndim != 1 or (length is not None and len(array) != length):
+        wanted = "(N,)" if length is None else f"({length},)"
+        raise InvalidInputError(f"{name} has shape {array.shape}; expected {wanted}, one entry a probe")
+    if array.dtype.kind not in "iu" and len(array):
+        raise InvalidInputError(f"{name} has dtype {array.dtype}; expected integers")
+    return array.astype(np.int64)
+
+
+def _probabilities(values: Any, name: str, length: int, ndim: int) -> np.ndarray:
+    array = np.asarray(values, dtype=np.float64)
+    wide = array.ndim == 2 and array.shape[1] >= 2
+    if array.ndim != ndim or len(array) != length or (ndim == 2 and not wide):
+        wanted = f"({length}, m) with m ≥ 2" if ndim == 2 else f"({length},)"
+        raise InvalidInputError(f"{name} has shape {array.shape}; expected {wanted}, one row a probe")
+    if not ((array >= -1e-6) & (array <= 1.0 + 1e-3)).all():  # NaN fails too
+        raise InvalidInputError(f"{name} holds numbers outside [0, 1] or NaN; expected probabilities, not logits")
+    return np.clip(array, 0.0, 1.0)

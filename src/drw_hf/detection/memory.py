@@ -1,0 +1,128 @@
+"""The memory test: did a suspect learn the very labels that a hard-label service drew?
+
+The service draws the label of a marked item from ŷ by a keyed function of the text (:mod:`drw_hf.watermark.sampling`):
+one independent draw an item. A suspect that was not trained on these draws cannot know which way they fell. One that
+was tends to repeat them, which makes this the strongest test where the queries were logged, also for suspects that
+give labels alone.
+
+T = Σ_j s_j(L_j) − E_{L∼ŷ_j} s_j(L) over the marked items, s = log q of the suspect (or 1 for its label, 0 else), and
+the law of T is known again: K(θ) = Σ_j log Σ_c ŷ_jc exp(θ·(s_jc − Σ_b ŷ_jb s_jb)).
+"""
+
+from typing import Any
+
+import numpy as np
+
+from ..errors import InvalidInputError
+from .significance import ExactTest, saddlepoint_test
+
+STATISTIC = "drw-memory-1"
+_SMALLEST = 1e-8  # the suspect's probabilities below are taken for it before the logarithm
+_STEEPEST = 1e6  # the largest θ, in units of the widest range of scores: K has reached its limit there
+
+
+def memory_test(
+    y: Any,
+    drawn: Any,
+    *,
+    probabilities: Any = None,
+    labels: Any = None,
+    item_ids: Any = None,
+) -> ExactTest:
+    """Test whether a suspect repeats the labels that were drawn for marked items.
+
+    Needs the service's fixed keyed draw (``sampling="keyed"``): with fresh draws a repeated query has no one label.
+
+    Parameters
+    ----------
+    y : array, shape (J, m)
+        ŷ of every marked item of the logged queries: the distribution its label was drawn from.
+    drawn : array of int, shape (J,)
+        The labels L that were served.
+    probabilities : array, shape (J, m), optional
+        The suspect's probabilities of the same items.
+    labels : array of int, shape (J,), optional
+        The suspect's labels, where no more is known.
+    item_ids : array, shape (J,), optional
+        What tells items apart (a text and a position, numbered). An item asked more than once has one draw and counts
+        once; without ``item_ids`` all must differ.
+
+    Returns
+    -------
+    ExactTest
+        ``n_tokens`` counts items.
+    """
+    y, drawn, scores = _checked(y, drawn, probabilities, labels)
+    if item_ids is not None:
+        if np.shape(item_ids) != (len(y),):
+            raise InvalidInputError(f"item_ids has shape {np.shape(item_ids)}; expected ({len(y)},), one an item")
+        first = np.sort(np.unique(np.asarray(item_ids), return_index=True)[1])
+        y, drawn, scores = y[first], drawn[first], scores[first]
+    low, high = scores.min(), scores.max()
+    two_valued = bool(np.all((scores == low) | (scores == high)))  # labels, or probabilities that are all 0 or 1
+    scores = scores - np.sum(y * scores, axis=1, keepdims=True)
+    scores[np.abs(scores) < 1e-12] = 0.0  # a suspect without opinion, but for rounding
+    # A class that cannot be drawn must not set the scale of the exponents.
+    scores = np.where(y > 0.0, scores, scores.min(axis=1, where=y > 0.0, initial=np.inf, keepdims=True))
+    width = float(np.ptp(scores, axis=1).max())
+    highest, lowest = scores.max(axis=1, keepdims=True), scores.min(axis=1, keepdims=True)
+
+    def cumulants(theta: float) -> tuple[float, float, float]:
+        top = theta * (highest if theta >= 0.0 else lowest)
+        tilted = y * np.exp(theta * scores - top)
+        total = tilted.sum(axis=1, keepdims=True)
+        tilted /= total
+        mean = np.sum(tilted * scores, axis=1, keepdims=True)
+        K2 = np.sum(tilted * (scores - mean) ** 2)
+        return float(np.sum(np.log(total) + top)), float(mean.sum()), float(K2)
+
+    return saddlepoint_test(
+        cumulants,
+        float(np.sum(np.take_along_axis(scores, drawn[:, None], axis=1))),
+        mean=0.0,
+        variances=np.sum(y * scores**2, axis=1),
+        theta_limit=_STEEPEST / (width or 1.0),
+        span=float(high - low) if two_valued else 0.0,
+    )
+
+
+def _checked(y: Any, drawn: Any, probabilities: Any, labels: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """ŷ as exact distributions, the drawn labels, and the suspect's scores, both by item and class."""
+    y = np.asarray(y, dtype=np.float64)
+    if y.ndim != 2 or not len(y) or y.shape[1] < 2:
+        raise InvalidInputError(
+            f"y has shape {y.shape}; expected (J, m): the distribution of one or more marked items"
+        )
+    if not ((y >= -1e-6).all() and (np.abs(y.sum(axis=1) - 1.0) < 1e-3).all()):
+        raise InvalidInputError("the rows of y must be probability distributions: non-negative, with sum 1")
+    y = np.maximum(y, 0.0)
+    y /= y.sum(axis=1, keepdims=True)
+    drawn = _labels(drawn, "drawn", y.shape)
+    if not (np.take_along_axis(y, drawn[:, None], axis=1) > 0.0).all():
+        raise InvalidInputError(
+            "some drawn labels have probability 0 under y, so they were not drawn from it; give the y and the labels "
+            "of the same items, in the same order"
+        )
+    if (probabilities is None) == (labels is None):
+        raise InvalidInputError("give the suspect's answers once: as probabilities= or labels=")
+    if labels is not None:
+        return y, drawn, (_labels(labels, "labels", y.shape)[:, None] == np.arange(y.shape[1])).astype(np.float64)
+    q = np.asarray(probabilities, dtype=np.float64)
+    if q.shape != y.shape:
+        raise InvalidInputError(f"probabilities has shape {q.shape}; expected that of y, {y.shape}")
+    if not ((q >= -1e-6) & (q <= 1.0 + 1e-3)).all():  # NaN fails too
+        raise InvalidInputError(
+            "probabilities holds numbers outside [0, 1] or NaN; expected probabilities, not logits"
+        )
+    return y, drawn, np.log(np.maximum(q, _SMALLEST))
+
+
+def _labels(values: Any, name: str, shape: tuple[int, int]) -> np.ndarray:
+    array = np.asarray(values)
+    if array.shape != shape[:1] or array.dtype.kind not in "iu":
+        raise InvalidInputError(
+            f"{name} has shape {array.shape} and dtype {array.dtype}; expected {shape[0]} integers"
+        )
+    if not ((array >= 0) & (array < shape[1])).all():
+        raise InvalidInputError(f"{name} holds labels outside 0 … {shape[1] - 1}, the classes of y")
+    return array.astype(np.int64)

@@ -1,0 +1,91 @@
+"""The figure of a detection: answers over the hash, the periodogram, and what chance would give."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .result import DetectionResult, _power_of_ten
+
+# Readable in black and white: shapes and line styles differ, not colours alone.
+_INK, _MARK, _LIGHT = "0.15", "#b5232a", "0.65"
+
+
+def plot_result(result: DetectionResult, path: str | os.PathLike | None = None) -> Any:
+    """Draw a result; returns the matplotlib figure and writes it where a path is given."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(12, 3.8), layout="constrained")
+    FigureCanvasAgg(figure)
+    answers, spectrum, chance = figure.subplots(1, 3)
+    _plot_answers(answers, result)
+    _plot_spectrum(spectrum, result)
+    _plot_chance(chance, result)
+    figure.suptitle(f"{result.suspect or 'suspect'}: {result.verdict}", fontsize=12)
+    if path is not None:
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        figure.savefig(path, dpi=150)
+    return figure
+
+
+def _plot_answers(axes: Any, result: DetectionResult) -> None:
+    hashes, values = np.array(result.hash_values), np.array(result.target_values)
+    axes.set(xlabel="hash g(x) of the token", ylabel=f"probability of {result.target_label}", xlim=(0, 1))
+    axes.set_title("answers of the selected probes", fontsize=10)
+    if not len(hashes):
+        return
+    axes.plot(hashes, values, ".", color=_LIGHT, markersize=3, label="a probe", rasterized=True)
+    # The mean a stretch of the hash shows what single answers hide.
+    edges = np.linspace(0, 1, 41)
+    place = np.clip(np.digitize(hashes, edges) - 1, 0, 39)
+    counts = np.bincount(place, minlength=40)
+    there = counts > 0
+    means = np.bincount(place, values, minlength=40)[there] / counts[there]
+    axes.plot(
+        ((edges[:-1] + edges[1:]) / 2)[there], means, "o-", color=_INK, markersize=3, linewidth=0.8, label="mean"
+    )
+    design = np.stack([np.ones_like(hashes), np.cos(result.frequency * hashes)], axis=1)
+    coefficients = np.linalg.lstsq(design, values, rcond=None)[0]
+    grid = np.linspace(0, 1, 400)
+    fitted = coefficients[0] + coefficients[1] * np.cos(result.frequency * grid)
+    axes.plot(grid, fitted, "--", color=_MARK, linewidth=2, label="fitted cosine")
+    axes.legend(loc="lower right", fontsize=8)
+
+
+def _plot_spectrum(axes: Any, result: DetectionResult) -> None:
+    axes.plot(result.frequencies, result.powers, "-", color=_INK, linewidth=0.9)
+    axes.axvline(result.frequency, color=_MARK, linestyle="--", linewidth=1.2, zorder=0)
+    axes.set(xscale="log", xlabel="angular frequency f", ylabel="power P(f)", ylim=(0, None))
+    axes.set_title(f"periodogram, P_snr = {result.p_snr:.1f}", fontsize=10)
+    axes.annotate(
+        f"key's frequency {result.frequency:g}",
+        (result.frequency, 1),
+        xycoords=("data", "axes fraction"),
+        xytext=(-4, -4),
+        textcoords="offset points",
+        rotation=90,
+        ha="right",
+        va="top",
+        fontsize=8,
+        color=_MARK,
+    )
+
+
+def _plot_chance(axes: Any, result: DetectionResult) -> None:
+    unit = result.null_sd or 1.0
+    observed = (result.observed - result.null_mean) / unit
+    if result.null_samples is not None:
+        samples = (result.null_samples - result.null_mean) / unit
+        axes.hist(samples, bins=60, density=True, color=_LIGHT, label=f"{len(samples):,} random keys")
+    else:
+        grid = np.linspace(-4, 4, 200)
+        axes.fill_between(grid, np.exp(-(grid**2) / 2) / np.sqrt(2 * np.pi), color=_LIGHT, label="random keys, about")
+    axes.axvline(observed, color=_MARK, linestyle="--", linewidth=2, label="this key")
+    axes.set(xlabel="test statistic, in standard deviations", ylabel="density")
+    axes.set_xlim(min(-4.5, observed - 1), max(4.5, observed * 1.08 + 1))
+    axes.set_title(
+        f"p = {_power_of_ten(result.log10_p)}, certainly ≤ {_power_of_ten(result.log10_bound)}", fontsize=10
+    )
+    axes.legend(loc="upper center" if abs(observed) > 6 else "upper left", fontsize=8)

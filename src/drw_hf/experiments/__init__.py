@@ -1,0 +1,1 @@
+"""Experiments with the watermark: corpora, extraction attacks, and the figures they give."""

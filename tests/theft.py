@@ -1,0 +1,151 @@
+"""A small real theft that many tests share: a trained victim, students of its answers, innocent models.
+
+Everything is trained once a session with the package's own trainers, on the package's own corpus.
+"""
+
+import functools
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from datasets import Dataset
+from transformers import (
+    BertConfig,
+    BertForSequenceClassification,
+    BertForTokenClassification,
+    DataCollatorForTokenClassification,
+    DataCollatorWithPadding,
+    Trainer,
+    TrainingArguments,
+)
+
+from drw_hf import (
+    DistillationArguments,
+    DistillationTrainer,
+    WatermarkedModelForSequenceClassification,
+    WatermarkedModelForTokenClassification,
+    WatermarkKey,
+)
+from drw_hf.experiments.corpus import SENTIMENTS, TAGS, make_sentiment_corpus, make_tagging_corpus, make_tokenizer
+
+N_TRAIN, N_UNSEEN = 2500, 1500
+CLASSES = {
+    "token-classification": (BertForTokenClassification, WatermarkedModelForTokenClassification, TAGS, "NNP"),
+    "sequence-classification": (
+        BertForSequenceClassification,
+        WatermarkedModelForSequenceClassification,
+        SENTIMENTS,
+        "negative",
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Theft:
+    """Who is in it."""
+
+    task: str
+    tokenizer: Any
+    victim: Any  # the clean model
+    queries: Dataset  # what the thief asked, and the victim was trained on
+    unseen: Dataset
+
+    def key(self, **settings: Any) -> WatermarkKey:
+        """A key for the victim."""
+        target = CLASSES[self.task][3]
+        secret = {"secret": bytes(range(32))}
+        return WatermarkKey.generate(self.victim, tokenizer=self.tokenizer, target=target, **{**secret, **settings})
+
+    def protected(self, key: WatermarkKey, label_kind: str = "soft", **options: Any) -> Any:
+        """The victim as it is served."""
+        return CLASSES[self.task][1].from_model(self.victim, key=key, label_kind=label_kind, **options)
+
+    def text(self, rows: Dataset) -> list[Any]:
+        """The probe texts of a data set."""
+        return rows["tokens" if self.task == "token-classification" else "text"][:]
+
+
+def small_bert(task: str, vocab_size: int, seed: int, width: int = 64) -> torch.nn.Module:
+    """Two layers from scratch."""
+    model_class, _, labels, _ = CLASSES[task]
+    torch.manual_seed(seed)
+    config = BertConfig(
+        vocab_size=vocab_size,
+        hidden_size=width,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=2 * width,
+        max_position_embeddings=64,
+        hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0,
+        id2label=dict(enumerate(labels)),
+        label2id={label: index for index, label in enumerate(labels)},
+    )
+    return model_class(config)
+
+
+def training(folder: Any, epochs: int, arguments: type = TrainingArguments, **settings: Any) -> Any:
+    """The training arguments that everybody in the theft uses."""
+    return arguments(
+        str(folder),
+        num_train_epochs=epochs,
+        per_device_train_batch_size=32,
+        learning_rate=3e-3,
+        optim="adamw_torch_fused",
+        report_to=[],
+        use_cpu=True,
+        disable_tqdm=True,
+        save_strategy="no",
+        logging_strategy="no",
+        seed=1,
+        **settings,
+    )
+
+
+def train_on_gold(task: str, tokenizer: Any, rows: Dataset, folder: Any, seed: int, epochs: int) -> torch.nn.Module:
+    """A victim, or an innocent model."""
+    model = small_bert(task, len(tokenizer), seed)
+
+    def encode(row: dict) -> dict:
+        if task == "sequence-classification":
+            return {**tokenizer(row["text"], truncation=True, max_length=64), "labels": row["label"]}
+        encoding = tokenizer(row["tokens"], is_split_into_words=True, truncation=True, max_length=64)
+        words = encoding.word_ids()
+        tags = [
+            -100 if w is None or w == before else TAGS.index(row["tags"][w])
+            for before, w in zip([None, *words], words, strict=False)
+        ]
+        return {**encoding, "labels": tags}
+
+    collator = DataCollatorForTokenClassification if task == "token-classification" else DataCollatorWithPadding
+    encoded = rows.map(encode, remove_columns=rows.column_names)
+    Trainer(model, training(folder, epochs), train_dataset=encoded, data_collator=collator(tokenizer)).train()
+    return model.eval()
+
+
+def steal(
+    theft: Theft, teacher: Any, folder: Any, seed: int = 7, epochs: int = 8, tokenizer: Any = None, **settings: Any
+) -> torch.nn.Module:
+    """A student of the teacher's answers to the thief's queries."""
+    student = small_bert(theft.task, len(tokenizer or theft.tokenizer), seed)
+    gold = "tags" if theft.task == "token-classification" else "label"
+    DistillationTrainer(
+        student,
+        training(folder, epochs, DistillationArguments, **settings),
+        teacher,
+        theft.queries.remove_columns(gold),
+        processing_class=tokenizer or theft.tokenizer,
+        teacher_tokenizer=theft.tokenizer,
+    ).train()
+    return student.eval()
+
+
+@functools.cache
+def make_theft(task: str, folder: str) -> Theft:
+    """The victim and its texts."""
+    make = make_tagging_corpus if task == "token-classification" else make_sentiment_corpus
+    rows = Dataset.from_list(make(N_TRAIN + N_UNSEEN))
+    tokenizer = make_tokenizer()
+    queries, unseen = rows.select(range(N_TRAIN)), rows.select(range(N_TRAIN, N_TRAIN + N_UNSEEN))
+    victim = train_on_gold(task, tokenizer, queries, folder, seed=0, epochs=4)
+    return Theft(task, tokenizer, victim, queries, unseen)
