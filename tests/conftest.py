@@ -6,12 +6,14 @@ os.environ["HF_HUB_OFFLINE"] = "1"  # read when huggingface_hub is imported, so 
 
 import hypothesis
 import pytest
+import torch
 import transformers
 
 from drw_hf.keys import sealing
 from small_models import make_tokenizer
 
 transformers.logging.disable_progress_bar()
+torch.set_num_threads(1)  # the models are tiny: a second thread costs more than it brings, and waits for busy cores
 hypothesis.settings.register_profile("drw_hf", deadline=None)  # a busy machine is not a bug
 hypothesis.settings.load_profile("drw_hf")
 

@@ -489,3 +489,16 @@ def test_keys_do_not_reach_a_callables_fingerprint(texts):
 
     assert as_teacher(service, labels=LABELS).fingerprint() is None
     assert len(label(service, texts, labels=LABELS)) == 7
+
+
+def test_aggregated_entities_are_spread_over_their_words():
+    entities = [{"entity_group": "PER", "score": 0.9, "start": 4, "end": 12}]
+
+    def ner(rows):
+        return [entities for _ in rows]
+
+    teacher = as_teacher(ner, task="token-classification", labels=TAGS)
+    (answer,) = teacher.answer([["the", "film", "was", "good"]])  # "film was" is the entity
+    assert [TAGS[i] for i in answer.argmax(-1)] == ["O", "B-PER", "I-PER", "O"]
+    (nothing,) = as_teacher(lambda rows: [[] for _ in rows], task="token-classification", labels=TAGS).answer([["a"]])
+    assert TAGS[nothing[0].argmax()] == "O"

@@ -23,9 +23,12 @@ MODULES = [module.name for module in pkgutil.walk_packages(drw_hf.__path__, "drw
 
 def test_the_public_names_are_these_and_no_others():
     assert set(drw_hf.__all__) == {
+        "DetectionResult",
         "DistillationArguments",
         "DistillationTrainer",
+        "detect",
         "label_with_teacher",
+        "p_snr",
         "WatermarkKey",
         "WatermarkedConfig",
         "WatermarkedModelForSequenceClassification",

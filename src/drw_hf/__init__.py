@@ -16,12 +16,17 @@ from .watermark import (
 
 # What pulls in datasets, Trainer and the like is imported when it is first asked for.
 _LAZY = {
+    "DetectionResult": "detection",
     "DistillationArguments": "extraction",
     "DistillationTrainer": "extraction",
+    "detect": "detection",
     "label_with_teacher": "extraction",
+    "metrics": "metrics",
+    "p_snr": "detection",
 }
 
 __all__ = [
+    "DetectionResult",
     "DistillationArguments",
     "DistillationTrainer",
     "WatermarkKey",
@@ -29,13 +34,16 @@ __all__ = [
     "WatermarkedModelForSequenceClassification",
     "WatermarkedModelForTokenClassification",
     "__version__",
+    "detect",
     "label_with_teacher",
+    "p_snr",
 ]
 
 
 def __getattr__(name: str) -> Any:
     if name in _LAZY:
-        return getattr(importlib.import_module(f".{_LAZY[name]}", __name__), name)
+        module = importlib.import_module(f".{_LAZY[name]}", __name__)
+        return module if name == _LAZY[name] else getattr(module, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

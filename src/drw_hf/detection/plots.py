@@ -56,21 +56,11 @@ def _plot_answers(axes: Any, result: DetectionResult) -> None:
 
 def _plot_spectrum(axes: Any, result: DetectionResult) -> None:
     axes.plot(result.frequencies, result.powers, "-", color=_INK, linewidth=0.9)
-    axes.axvline(result.frequency, color=_MARK, linestyle="--", linewidth=1.2, zorder=0)
+    label = f"the key's frequency, {result.frequency:g}"
+    axes.axvline(result.frequency, color=_MARK, linestyle="--", linewidth=1.2, zorder=0, label=label)
     axes.set(xscale="log", xlabel="angular frequency f", ylabel="power P(f)", ylim=(0, None))
     axes.set_title(f"periodogram, P_snr = {result.p_snr:.1f}", fontsize=10)
-    axes.annotate(
-        f"key's frequency {result.frequency:g}",
-        (result.frequency, 1),
-        xycoords=("data", "axes fraction"),
-        xytext=(-4, -4),
-        textcoords="offset points",
-        rotation=90,
-        ha="right",
-        va="top",
-        fontsize=8,
-        color=_MARK,
-    )
+    axes.legend(loc="upper left", fontsize=8)
 
 
 def _plot_chance(axes: Any, result: DetectionResult) -> None:

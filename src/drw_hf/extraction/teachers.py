@@ -190,7 +190,10 @@ class ClientTeacher(Teacher):
 
 
 class CallableTeacher(Teacher):
-    """Any function from a list of questions to one ``{label: score}`` or label each (token tasks: a list of these)."""
+    """Any function from a list of questions to one ``{label: score}`` or label each (token tasks: a list of these).
+
+    A tagger may answer with entities that have spans of characters, as pipelines do, over the words joined by spaces.
+    """
 
     black_box = True
 
@@ -212,6 +215,8 @@ class CallableTeacher(Teacher):
         arrays = []
         for question, answer in zip(questions, answers, strict=True):
             n_units = len(question["input_ids"]) if isinstance(question, dict) else len(question)
+            if isinstance(question, list) and _are_spans(answer):
+                answer = answers_at(answer, join_words(question)[1], self.labels)
             if len(answer) != n_units:
                 raise TeacherAnswerError(f"the teacher gave {len(answer)} answers to {n_units} words")
             arrays.append(np.stack([as_distribution(one, self.labels) for one in answer]))
@@ -320,6 +325,12 @@ def _labels_shown(answer: Any) -> tuple[str, ...]:
     raise TeacherError("the teacher's answers do not show all of its labels; pass labels=[...]")
 
 
+def _are_spans(answer: Any) -> bool:
+    return isinstance(answer, Sequence) and all(
+        isinstance(e, Mapping) and {"start", "end"} <= e.keys() for e in answer
+    )
+
+
 def _at_units(row: np.ndarray, units: Sequence[int | None]) -> np.ndarray:
     """The row's probabilities at the positions of its units, zeros where a unit has none."""
     answer = np.zeros((len(units), row.shape[-1]), dtype=np.float32)
@@ -350,6 +361,8 @@ def answers_at(spans: list[dict[str, Any]], starts: Sequence[int], labels: Seque
         label = outside if hit is None else hit.get("entity") or hit.get("entity_group")
         if label is None:
             raise TeacherAnswerError("the tagger said nothing of a word, and has no label 'O' for that")
+        if label not in labels and hit is not None:  # aggregation takes the prefix off
+            label = f"{'B' if hit['start'] == start else 'I'}-{label}"
         score = 1.0 if hit is None else float(hit["score"])
         rest = (1.0 - score) / (len(labels) - 1)
         answers.append({name: score if name == label else rest for name in labels} | {label: score})
