@@ -15,6 +15,7 @@ from accelerate import PartialState
 from accelerate.utils import gather_object
 
 from drw_hf import DistillationTrainer, label_with_teacher
+from drw_hf.detection import probe_suspect
 from small_models import make_tokenizer, make_victim
 from test_distillation import arguments, losses_of, make_rows, make_student
 
@@ -31,6 +32,11 @@ victim.register_forward_hook(
 labelled = label_with_teacher(victim, rows, tokenizer, batch_size=4, progress=False)
 result["asked"] = gather_object(asked)
 result["labels"], result["first_probs"] = labelled["teacher_labels"][:], labelled["teacher_probs"][0]
+
+probe = probe_suspect(
+    victim.get_base_model(), rows["tokens"][:], key=victim.key, tokenizer=tokenizer, batch_size=4, progress=False
+)
+result["probe"] = probe.suspect.tolist()
 
 for name in ("cached", "requery"):
     student = make_student(TASK)

@@ -17,8 +17,8 @@ from drw_hf import DistillationArguments, DistillationTrainer, detect, label_wit
 from drw_hf.detection import PsnrCallback
 from drw_hf.errors import InvalidInputError
 from drw_hf.experiments.corpus import TAGS, make_tokenizer
+from drw_hf.experiments.theft import make_theft, small_bert, steal, train_on_gold, training
 from small_models import make_model
-from theft import make_theft, small_bert, steal, train_on_gold, training
 
 TAGGER, CLASSIFIER = "token-classification", "sequence-classification"
 
@@ -136,6 +136,13 @@ def test_logged_hard_labels_betray_who_learned_them(theft, student, innocent):
     assert found.variant == "memory-probabilities" and found.p_bound < 1e-6
     assert find(theft, innocent, theft.queries, logged=served).p_value > 1e-3
     assert find(theft, student("soft"), theft.queries, logged=served).p_value > 1e-3, "other answers, other draws"
+
+
+def test_gold_labels_can_choose_the_probes_as_in_the_papers_protocol(theft, student):
+    found = find(theft, student("soft"), victim=False, gold=theft.unseen["tags"][:])
+    assert found.variant == "probabilities-gold" and found.p_bound < 1e-6 and found.p_snr > 5
+    with pytest.raises(InvalidInputError, match="gold has 1 entries"):
+        find(theft, student("soft"), victim=False, gold=[["NN"]])
 
 
 # -- suspects of every kind

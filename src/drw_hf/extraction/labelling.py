@@ -135,7 +135,7 @@ def _label(
         finished = folder / "labelled.arrow"
         if not finished.exists():
             _ask_all(teacher, dataset, columns, batch_size, folder, progress)
-        return _attach(teacher, dataset, folder, finished, fingerprint)
+        return _attach(teacher, dataset, folder, finished, fingerprint, progress)
 
 
 def _ask_all(
@@ -187,7 +187,7 @@ def _batches(
             yield [rows[index] for index in picked], [questions[index] for index in picked]
 
 
-def _attach(teacher: Teacher, dataset: Any, folder: Path, finished: Path, fingerprint: str) -> Any:
+def _attach(teacher: Teacher, dataset: Any, folder: Path, finished: Path, fingerprint: str, progress: bool) -> Any:
     """The data set with the answers as columns, written once and read by every process."""
     from accelerate import PartialState
 
@@ -200,7 +200,7 @@ def _attach(teacher: Teacher, dataset: Any, folder: Path, finished: Path, finger
         return _as_columns(answers.read(rows))
 
     state = PartialState()
-    with state.main_process_first():
+    with state.main_process_first(), _bars_of_datasets(progress):
         labelled = dataset.map(
             look_up,
             batched=True,
@@ -210,12 +210,27 @@ def _attach(teacher: Teacher, dataset: Any, folder: Path, finished: Path, finger
             new_fingerprint=fingerprint,
             cache_file_name=str(finished),
             load_from_cache_file=True,
-            desc=None,
+            desc="Attaching the answers",
             input_columns=dataset.column_names[0],
         )
     if answers is not None:
         answers.close()
     return labelled
+
+
+@contextlib.contextmanager
+def _bars_of_datasets(wanted: bool) -> Iterator[None]:
+    """datasets draws a bar of its own for every map, unless told otherwise for the whole process."""
+    import datasets
+
+    change = not wanted and not datasets.are_progress_bars_disabled()
+    if change:
+        datasets.disable_progress_bars()
+    try:
+        yield
+    finally:
+        if change:
+            datasets.enable_progress_bars()
 
 
 def _as_columns(answers: Sequence[np.ndarray]) -> dict[str, list[Any]]:

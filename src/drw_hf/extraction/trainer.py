@@ -162,8 +162,6 @@ class DistillationTrainer(Trainer):
         streaming = isinstance(dataset, datasets.IterableDataset)
         if not streaming and len(dataset) == 0:
             raise DatasetError(f"{name} is empty")
-        if streaming and training and self.args.max_steps <= 0:
-            raise ConfigurationError("a stream has no length, so the trainer cannot count epochs; set max_steps")
         names = _column_names(dataset)
         gold = find_gold_column(names, self.task, self.gold_column)
         if PROBABILITIES not in names and self.teacher is not None and not self.args.requery:

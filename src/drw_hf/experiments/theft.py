@@ -1,6 +1,7 @@
-"""A small real theft that many tests share: a trained victim, students of its answers, innocent models.
+"""A small real theft: a trained victim, students of its answers, innocent models.
 
-Everything is trained once a session with the package's own trainers, on the package's own corpus.
+Everything is trained from scratch (or from a pretrained encoder, where one is given) with the package's own trainers,
+on the package's own corpus, in seconds.
 """
 
 import functools
@@ -19,14 +20,10 @@ from transformers import (
     TrainingArguments,
 )
 
-from drw_hf import (
-    DistillationArguments,
-    DistillationTrainer,
-    WatermarkedModelForSequenceClassification,
-    WatermarkedModelForTokenClassification,
-    WatermarkKey,
-)
-from drw_hf.experiments.corpus import SENTIMENTS, TAGS, make_sentiment_corpus, make_tagging_corpus, make_tokenizer
+from ..extraction import DistillationArguments, DistillationTrainer
+from ..keys import WatermarkKey
+from ..watermark import WatermarkedModelForSequenceClassification, WatermarkedModelForTokenClassification
+from .corpus import SENTIMENTS, TAGS, make_sentiment_corpus, make_tagging_corpus, make_tokenizer
 
 N_TRAIN, N_UNSEEN = 2500, 1500
 CLASSES = {
@@ -86,25 +83,33 @@ def small_bert(task: str, vocab_size: int, seed: int, width: int = 64) -> torch.
 
 def training(folder: Any, epochs: int, arguments: type = TrainingArguments, **settings: Any) -> Any:
     """The training arguments that everybody in the theft uses."""
-    return arguments(
-        str(folder),
-        num_train_epochs=epochs,
-        per_device_train_batch_size=32,
-        learning_rate=3e-3,
-        optim="adamw_torch_fused",
-        report_to=[],
-        use_cpu=True,
-        disable_tqdm=True,
-        save_strategy="no",
-        logging_strategy="no",
-        seed=1,
-        **settings,
-    )
+    defaults = {
+        "num_train_epochs": epochs,
+        "per_device_train_batch_size": 32,
+        "learning_rate": 3e-3,
+        "optim": "adamw_torch_fused",
+        "report_to": [],
+        "use_cpu": True,
+        "disable_tqdm": True,
+        "save_strategy": "no",
+        "logging_strategy": "no",
+        "seed": 1,
+    }
+    return arguments(str(folder), **{**defaults, **settings})
 
 
-def train_on_gold(task: str, tokenizer: Any, rows: Dataset, folder: Any, seed: int, epochs: int) -> torch.nn.Module:
+def train_on_gold(
+    task: str,
+    tokenizer: Any,
+    rows: Dataset,
+    folder: Any,
+    seed: int,
+    epochs: int,
+    model: torch.nn.Module | None = None,
+    learning_rate: float = 3e-3,
+) -> torch.nn.Module:
     """A victim, or an innocent model."""
-    model = small_bert(task, len(tokenizer), seed)
+    model = small_bert(task, len(tokenizer), seed) if model is None else model
 
     def encode(row: dict) -> dict:
         if task == "sequence-classification":
@@ -119,7 +124,8 @@ def train_on_gold(task: str, tokenizer: Any, rows: Dataset, folder: Any, seed: i
 
     collator = DataCollatorForTokenClassification if task == "token-classification" else DataCollatorWithPadding
     encoded = rows.map(encode, remove_columns=rows.column_names)
-    Trainer(model, training(folder, epochs), train_dataset=encoded, data_collator=collator(tokenizer)).train()
+    arguments = training(folder, epochs, seed=seed, learning_rate=learning_rate)
+    Trainer(model, arguments, train_dataset=encoded, data_collator=collator(tokenizer)).train()
     return model.eval()
 
 
@@ -131,7 +137,7 @@ def steal(
     gold = "tags" if theft.task == "token-classification" else "label"
     DistillationTrainer(
         student,
-        training(folder, epochs, DistillationArguments, **settings),
+        training(folder, epochs, DistillationArguments, **{"seed": seed, **settings}),
         teacher,
         theft.queries.remove_columns(gold),
         processing_class=tokenizer or theft.tokenizer,

@@ -1,0 +1,40 @@
+"""The figure of one finding: a student of soft labels, probed with text it never saw.
+
+``python -m drw_hf.experiments.figure --output docs/results/finding.png``
+"""
+
+import argparse
+import dataclasses
+import tempfile
+from pathlib import Path
+
+from ..detection import detect
+from .theft import make_theft, steal
+
+
+def main() -> None:
+    """The command."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--output", type=Path, required=True, help="the PNG; the result goes beside it as JSON")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        theft = make_theft("token-classification", folder)
+        key = theft.key()
+        student = steal(theft, theft.protected(key), folder)
+        result = detect(
+            student,
+            theft.text(theft.unseen),
+            key=key,
+            tokenizer=theft.tokenizer,
+            victim=theft.victim,
+            simulated_keys=10_000,
+            cache_dir=folder,
+            progress=False,
+        )
+    result.plot(options.output)
+    dataclasses.replace(result, probe=None).save(options.output.with_suffix(".json"))
+    print(result)
+
+
+if __name__ == "__main__":
+    main()
