@@ -1,5 +1,6 @@
 """`PsnrCallback`: watch the mark grow in a student while it trains."""
 
+import tempfile
 from typing import Any
 
 from transformers import TrainerCallback
@@ -35,7 +36,15 @@ class PsnrCallback(TrainerCallback):
         **options: Any,
     ):
         self.trainer, self.texts, self.every_steps = trainer, texts, every_steps
-        self.options = {"progress": False, **options, "key": key, "tokenizer": tokenizer, "victim": victim}
+        self._answers = tempfile.TemporaryDirectory()  # the victim's are asked once; all are gone with the callback
+        self.options = {
+            "progress": False,
+            "cache_dir": self._answers.name,
+            **options,
+            "key": key,
+            "tokenizer": tokenizer,
+            "victim": victim,
+        }
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Probe after every ``every_steps`` steps."""

@@ -3,8 +3,9 @@
 ``python -m drw_hf.experiments.comparison --output docs/results/comparison.jsonl``
 
 Students with other seeds than any used to write the test are trained on soft and hard labels at several ε. Every
-statistic is brought to one scale, the z of its p-value: the exact test's own, and for the others the place of the true
-key's value among those of random keys (so at most about 3.3 for 1,000 of them, and beyond by a normal tail).
+statistic is brought to one scale, the z of its p-value: the exact test's own; for the correlations how many standard
+deviations the true key lies above random keys; for P_snr the same with the tail of its own law, which is exponential
+(the power at one frequency is a sum of two squares).
 """
 
 import argparse
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from ..detection.detect import Tried, analyse
 from ..detection.periodogram import p_snr_many
@@ -100,10 +102,17 @@ def report(output: Path) -> str:
         cells = []
         for labels, epsilon in CASES:
             some = [r for r in records if (r["labels"], r["epsilon"]) == (labels, epsilon)]
-            means = [np.mean([r[where][statistic] for r in some]) for where in ("queries", "unseen")]
+            scale = exponential_to_normal if statistic == "P_snr" else float
+            means = [np.mean([scale(r[where][statistic]) for r in some]) for where in ("queries", "unseen")]
             cells.append(" / ".join(f"{mean:.1f}" for mean in means))
         lines.append(f"| {statistic} | " + " | ".join(cells) + " |")
     return "\n".join([*lines, ""])
+
+
+def exponential_to_normal(standardised: float) -> float:
+    """The z with the p-value of a standardised exponential variable."""
+    p = np.exp(-max(standardised + 1.0, 1e-3))
+    return float(-torch.special.ndtri(torch.tensor(p, dtype=torch.float64)))
 
 
 def main() -> None:
