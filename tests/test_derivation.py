@@ -68,7 +68,7 @@ def test_numbers_lie_in_the_half_open_unit_interval():
 
 @given(dimension=st.integers(1, 9))
 def test_odd_dimensions_take_the_first_normals_of_their_blocks(dimension):
-    rows = derivation.paper_matrix_rows(SECRET, np.arange(5), dimension)
+    rows = derivation.paper_matrix_rows(derivation.subkey(SECRET, derivation.MATRIX), np.arange(5), dimension)
     assert rows.shape == (5, dimension)
     assert np.unique(rows).size == rows.size
 
@@ -96,7 +96,8 @@ def test_two_secrets_give_unrelated_tables():
 
 
 def test_paper_matrix_is_standard_normal_and_vectors_uniform():
-    assert stats.kstest(derivation.paper_matrix_rows(SECRET, np.arange(1000), 128).ravel(), "norm").pvalue > 1e-4
+    rows = derivation.paper_matrix_rows(derivation.subkey(SECRET, derivation.MATRIX), np.arange(1000), 128)
+    assert stats.kstest(rows.ravel(), "norm").pvalue > 1e-4
     pooled = [derivation.paper_vectors(bytes([i]) * 32, 128) for i in range(50)]
     assert stats.kstest(np.ravel(pooled), "uniform").pvalue > 1e-4
 
@@ -108,7 +109,8 @@ def test_paper_projection_has_variance_n_over_three():
     for i in range(2000):
         secret = i.to_bytes(32, "big")
         v_k, _ = derivation.paper_vectors(secret, n)
-        projections.append(derivation.paper_matrix_rows(secret, np.array([7]), n)[0] @ v_k)
+        stream_key = derivation.subkey(secret, derivation.MATRIX)
+        projections.append(derivation.paper_matrix_rows(stream_key, np.array([7]), n)[0] @ v_k)
     # The variance of |v|² is small, so the sample variance spreads as for a normal: ± 4 · √(2/2000) of n/3.
     assert np.var(projections) == pytest.approx(n / 3, rel=4 * np.sqrt(2 / 2000))
     assert stats.kstest(np.array(projections) / np.sqrt(n / 3), "norm").pvalue > 1e-4

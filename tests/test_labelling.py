@@ -310,7 +310,15 @@ def test_a_service_that_breaks_midway_keeps_what_it_said(texts, tmp_path):
     labelled = label(mended, texts, cache_dir=tmp_path / "kept")
     assert sorted(broken.asked + mended.asked) == sorted(TEXTS), "nobody was asked the same twice"
     assert labelled["teacher_labels"][:] == [1] * 7
-    assert [path.name for path in (tmp_path / "kept").glob("*/*")] == ["labelled.arrow"]
+    assert {path.name for path in (tmp_path / "kept").glob("*/*")} == {"labelled.arrow", "labels.json"}
+
+
+def test_label_names_that_only_the_answers_showed_are_kept_with_them(texts):
+    def service(questions):
+        return [{"negative": 0.25, "positive": 0.75} for _ in questions]
+
+    first, again = label(service, texts), label(service, texts)
+    assert first.features == again.features and again.features["teacher_labels"].names == LABELS
 
 
 KILLED = """

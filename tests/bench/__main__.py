@@ -29,9 +29,9 @@ def measure(part: str, rounds: int) -> list[Row]:
     if part == "protect":
         return bench_forward(rounds) + bench_key(few) + bench_import(7)
     if part == "extract":
-        return bench_steps(few) + bench_labelling(few) + bench_epoch(3)
+        return bench_steps(few) + bench_labelling(few // 3) + bench_epoch(3)
     if part == "detect":
-        return bench_psnr(few // 2) + bench_test(few // 2) + bench_probing(few)
+        return bench_psnr(few // 2) + bench_test(few // 2) + bench_probing(few // 3)
     return check_accuracy(1000)
 
 

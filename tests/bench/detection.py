@@ -61,7 +61,7 @@ def bench_test(rounds: int) -> list[Row]:
 def bench_probing(rounds: int) -> list[Row]:
     """Probing over a bare forward loop on the same batches."""
     model, tok = bert(TASK), tokenizer()
-    rows = sentences(BATCH * 6, model).remove_columns("tags")
+    rows = sentences(BATCH * 20, model).remove_columns("tags")
     key = WatermarkKey.generate(model, tokenizer=tok, target=0)
     asked = as_teacher(model, tok)
     order = _batches(asked, rows, ["tokens"], list(range(len(rows))), BATCH)

@@ -1,6 +1,7 @@
 """`label_with_teacher`: ask a teacher once about every row of a data set, and keep what it said."""
 
 import contextlib
+import json
 import logging
 import os
 import shutil
@@ -20,6 +21,7 @@ logger = logging.getLogger(__name__)
 
 PROBABILITIES, LABELS = "teacher_probs", "teacher_labels"
 UNANSWERED = -1  # the teacher's label of a word that it did not see
+_LABELS_FILE = "labels.json"
 _BATCHES_SORTED_AT_ONCE = 200
 
 
@@ -166,12 +168,22 @@ def _ask_all(
             if number % state.num_processes == state.process_index:
                 answers = teacher.answer(questions)
                 check_distributions(answers, rows)
+                _keep_labels(teacher, folder)
                 journal.write(rows, answers)
             bar.update(len(rows))
     finally:
         journal.close()
         bar.close()
     state.wait_for_everyone()
+
+
+def _keep_labels(teacher: Teacher, folder: Path) -> None:
+    """Beside the answers, the label names that they are in the order of: a callable shows them only as it answers."""
+    file = folder / _LABELS_FILE
+    if not file.exists():
+        temporary = file.with_suffix(f".{os.getpid()}")
+        temporary.write_text(json.dumps(list(teacher.labels)))
+        os.replace(temporary, file)
 
 
 def _batches(
@@ -191,6 +203,8 @@ def _attach(teacher: Teacher, dataset: Any, folder: Path, finished: Path, finger
     """The data set with the answers as columns, written once and read by every process."""
     from accelerate import PartialState
 
+    if teacher.labels is None:  # all was answered in an earlier run, or by other processes
+        teacher.learn_labels(json.loads((folder / _LABELS_FILE).read_text()))
     features = _features(teacher, dataset)
     answers: Answers | None = None
 

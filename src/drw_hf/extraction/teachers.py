@@ -38,8 +38,12 @@ class Teacher(ABC):
     def fingerprint(self) -> str | None:
         """A digest that changes with what the teacher would answer, free of secrets; None if there is no telling."""
 
+    def learn_labels(self, labels: Sequence[str]) -> None:
+        """Take over the label names that an earlier run's answers showed."""
+        self.labels = tuple(labels)
+
     def lengths(self, questions: list[Question]) -> list[int]:
-        """How much work each question is, to batch like with like."""
+        """About how much work each question is, to batch like with like: words, characters or tokens."""
         return [_rough_length(question) for question in questions]
 
 
@@ -135,13 +139,10 @@ class ModelTeacher(Teacher):
             return units
         return [first_positions(encoding.word_ids(row), len(words)) for row, words in enumerate(questions)]
 
-    def lengths(self, questions: list[Question]) -> list[int]:
-        if isinstance(questions[0], dict):
-            return [len(row["input_ids"]) for row in questions]
-        return [len(ids) for ids in tokenize(self.tokenizer, questions, self.max_length)["input_ids"]]
-
     def fingerprint(self) -> str | None:
-        digest = hashlib.blake2b(b"drw-hf teacher v1", digest_size=16)
+        import xxhash  # datasets brings it along; this names a cache, and hashes gigabytes a second
+
+        digest = xxhash.xxh3_128(b"drw-hf teacher v1")
         digest.update(self.model.config.to_json_string().encode())
         for name, weight in self.model.state_dict().items():
             digest.update(name.encode())
@@ -242,6 +243,9 @@ class RetryingTeacher(Teacher):
     def labels(self) -> tuple[str, ...] | None:
         """Those of the teacher behind it."""
         return self.teacher.labels
+
+    def learn_labels(self, labels: Sequence[str]) -> None:
+        self.teacher.learn_labels(labels)
 
     def answer(self, questions: list[Question]) -> list[np.ndarray]:
         for attempt in range(self.max_retries + 1):

@@ -3,10 +3,12 @@
 import hashlib
 from collections.abc import Iterable
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from ..errors import InvalidKeyError, UnsupportedModelError
 
 TASKS = ("sequence-classification", "token-classification")
+_fingerprints: WeakKeyDictionary[Any, tuple[int, str]] = WeakKeyDictionary()  # a tokenizer's size and digest
 _CLASS_NAME_PARTS = {"ForSequenceClassification": TASKS[0], "ForTokenClassification": TASKS[1]}
 
 
@@ -87,10 +89,14 @@ def separator_ids_of(tokenizer: Any) -> tuple[int, ...]:
 
 def tokenizer_fingerprint(tokenizer: Any) -> str:
     """SHA-256 over the vocabulary, the same for slow and fast tokenizers and for every library version."""
+    n_tokens, found = _fingerprints.get(tokenizer, (None, ""))
+    if n_tokens == len(tokenizer):
+        return found
     digest = hashlib.sha256(b"drw-hf tokenizer v1")
     for token, index in sorted(tokenizer.get_vocab().items(), key=lambda item: (item[1], item[0])):
         encoded = token.encode()
         digest.update(index.to_bytes(8, "big") + len(encoded).to_bytes(8, "big") + encoded)
+    _fingerprints[tokenizer] = (len(tokenizer), digest.hexdigest())
     return digest.hexdigest()
 
 

@@ -417,7 +417,7 @@ class WatermarkKey:
     def _matrix_rows(self, token_ids: np.ndarray) -> np.ndarray:
         if self.arrays is not None:
             return self.arrays["M"][token_ids].astype(np.float64)
-        return derivation.paper_matrix_rows(self.secret, token_ids, self.dimension)
+        return derivation.paper_matrix_rows(self.subkey(derivation.MATRIX), token_ids, self.dimension)
 
     def _require_paper(self, what: str) -> None:
         if self.law != "paper":
