@@ -10,6 +10,7 @@ import sys
 import tomllib
 from pathlib import Path
 
+import datasets
 import pytest
 from typer.testing import CliRunner
 
@@ -65,7 +66,8 @@ def test_a_package_imports_only_from_those_above_it():
 
 
 @pytest.mark.parametrize("name", MODULES)
-def test_docstring_examples_run(name):
+def test_docstring_examples_run(name, tmp_path, monkeypatch):
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path)
     assert doctest.testmod(importlib.import_module(name)).failed == 0
 
 

@@ -135,6 +135,8 @@ def _label(
         raise DatasetError(f"the data set has {sorted(already)} already; remove_columns them to ask anew")
     with _workplace(teacher, dataset, columns, cache_dir, load_from_cache_file) as (folder, fingerprint):
         finished = folder / "labelled.arrow"
+        if teacher.labels is None and not (folder / _LABELS_FILE).exists():
+            finished.unlink(missing_ok=True)  # answers whose order nobody knows are no answers
         if not finished.exists():
             _ask_all(teacher, dataset, columns, batch_size, folder, progress)
         return _attach(teacher, dataset, folder, finished, fingerprint, progress)
