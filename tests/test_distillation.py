@@ -509,6 +509,8 @@ def test_trainers_that_cannot_train_are_refused(tmp_path, tokenizer):
         make(lambda texts: ["positive"] * len(texts), requery=True)
     with pytest.raises(DatasetError, match="label_with_teacher"):
         make()
+    with pytest.raises(ConfigurationError, match="would not ask"):
+        make(victim, dataset=label_with_teacher(victim, rows, tokenizer, progress=False), requery=True)
     with pytest.raises(DatasetError, match="gold_column"):
         make(victim, gold_weight=0.5)
     with pytest.raises(DatasetError, match="empty"):

@@ -17,6 +17,7 @@ from transformers import pipeline
 
 from drw_hf import label_with_teacher
 from drw_hf.errors import DatasetError, TeacherAnswerError, TeacherError
+from drw_hf.extraction.questions import find_text_columns
 from drw_hf.extraction.teachers import RetryingTeacher, as_teacher, first_positions, join_words, pause_after
 from inference_server import InferenceServer
 from small_models import TAGS, make_batch, make_key, make_model, make_tokenizer, make_victim
@@ -288,6 +289,34 @@ def test_another_key_weight_label_kind_or_text_is_asked_anew(texts, tokenizer):
     assert len(fingerprints) == len(others) + 1
 
 
+def test_a_context_that_changes_the_key_is_asked_anew(texts, tokenizer):
+    victim = make_victim(epsilon=1.0)
+    own = label(victim, texts, tokenizer)["teacher_probs"][:]
+    with victim.watermark_disabled():
+        clean = label(victim, texts, tokenizer)["teacher_probs"][:]
+    with victim.use_key(victim.key.replace(secret=b"\x02" * 32)):
+        other = label(victim, texts, tokenizer)["teacher_probs"][:]
+    np.testing.assert_allclose(clean, label(victim.get_base_model(), texts, tokenizer)["teacher_probs"][:], atol=1e-6)
+    assert own != clean != other != own
+
+
+def test_services_in_one_folder_are_told_apart(texts, tmp_path):
+    def service(questions):
+        return [{"negative": 0.9, "positive": 0.1} for _ in questions]
+
+    high = label(lambda t: [{"negative": 0.1, "positive": 0.9} for _ in t], texts, cache_dir=tmp_path)
+    low = label(lambda t: [{"negative": 0.9, "positive": 0.1} for _ in t], texts, cache_dir=tmp_path)
+    assert high["teacher_labels"][:] != low["teacher_labels"][:]
+    for labels in (LABELS, LABELS[::-1]):
+        found = label(service, texts, cache_dir=tmp_path, labels=labels)
+        assert found.features["teacher_labels"].int2str(found["teacher_labels"][0]) == "negative"
+
+
+def test_a_pair_is_found_before_its_half():
+    assert find_text_columns(["question", "sentence", "label"], "sequence-classification") == ["question", "sentence"]
+    assert find_text_columns(["sentence", "label"], "sequence-classification") == ["sentence"]
+
+
 def test_two_lambdas_are_not_taken_for_each_other(texts):
     high = label(lambda t: [{"negative": 0.1, "positive": 0.9} for _ in t], texts)
     low = label(lambda t: [{"negative": 0.9, "positive": 0.1} for _ in t], texts)
@@ -371,6 +400,7 @@ def test_a_remote_teacher_is_asked_again_after_a_pause(texts, tokenizer, monkeyp
         teacher.sleep = pauses.append
         labelled = label(teacher, texts)
     assert len(labelled) == 7 and len(pauses) == 4
+    assert len(server.requests) == 7 + 4, "what was answered is not asked again"
 
 
 def test_a_teacher_that_keeps_failing_is_given_up_with_what_it_said(texts, tmp_path):

@@ -14,7 +14,7 @@ from scipy import stats
 from transformers import pipeline
 
 from drw_hf import DistillationArguments, DistillationTrainer, detect, label_with_teacher
-from drw_hf.detection import PsnrCallback
+from drw_hf.detection import PsnrCallback, probe_suspect
 from drw_hf.errors import InvalidInputError
 from drw_hf.experiments.corpus import TAGS, make_tokenizer
 from drw_hf.experiments.theft import make_theft, small_bert, steal, train_on_gold, training
@@ -168,6 +168,24 @@ def test_suspects_of_every_kind_give_the_same_finding(theft, student, tmp_path):
         found = find(theft, suspect, texts)
         assert found.z_score == pytest.approx(expected.z_score, abs=0.05)
         assert found.p_snr == pytest.approx(expected.p_snr, rel=1e-3)
+
+
+def test_paths_and_pipelines_are_asked_with_their_own_tokenizer(theft, tmp_path):
+    """... and a protected victim in a pipeline without its mark."""
+    pieces = make_tokenizer(kind="pieces")
+    model = small_bert(TAGGER, len(pieces), 4).eval()
+    model.save_pretrained(tmp_path)
+    pieces.save_pretrained(tmp_path)
+    rows = theft.unseen.select(range(30))
+    key = theft.key(scope="all", tau=1.0)
+    served = pipeline("token-classification", model=theft.protected(key), tokenizer=theft.tokenizer)
+    settings = {"key": key, "tokenizer": theft.tokenizer, "progress": False}
+    expected = probe_suspect(model, theft.text(rows), suspect_tokenizer=pieces, victim=theft.victim, **settings)
+    pipe = pipeline("token-classification", model=model, tokenizer=pieces)
+    for suspect in (str(tmp_path), pipe):
+        found = probe_suspect(suspect, theft.text(rows), victim=served, **settings)
+        np.testing.assert_allclose(found.suspect, expected.suspect, atol=1e-5)
+        np.testing.assert_allclose(found.victim, expected.victim, atol=1e-5)
 
 
 def test_renamed_labels_are_mapped_back(theft, student):

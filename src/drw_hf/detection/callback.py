@@ -5,6 +5,7 @@ from typing import Any
 
 from transformers import TrainerCallback
 
+from ..errors import InvalidInputError
 from ..keys.key import WatermarkKey
 from .detect import detect
 
@@ -58,5 +59,8 @@ class PsnrCallback(TrainerCallback):
 
     def _log(self) -> None:
         model = self.trainer.accelerator.unwrap_model(self.trainer.model)
-        result = detect(model, self.texts, suspect_tokenizer=self.trainer.processing_class, **self.options)
+        try:
+            result = detect(model, self.texts, suspect_tokenizer=self.trainer.processing_class, **self.options)
+        except InvalidInputError:
+            return  # a student that does not predict the target class yet has nothing to show
         self.trainer.log({"p_snr": result.p_snr, "watermark_z": result.z_score})

@@ -17,8 +17,9 @@ from ..keys.key import WatermarkKey
 from ..watermark.perturbation import is_marked, periodic_signal, perturb
 from ..watermark.sampling import text_message
 from .amplitudes import STATISTIC, Amplitudes, compute_amplitudes
+from .memory import STATISTIC as MEMORY
 from .memory import memory_test
-from .periodogram import p_snr, p_snr_many, periodogram
+from .periodogram import MAX_FREQUENCY, p_snr, p_snr_many, periodogram
 from .probing import Probe, probe_suspect
 from .result import DetectionResult
 from .significance import ExactTest, NullLaw, corrected, simulate_null, tokens_needed
@@ -52,6 +53,7 @@ def detect(
     batch_size: int = 32,
     max_retries: int = 5,
     cache_dir: str | os.PathLike | None = None,
+    load_from_cache_file: bool = True,
     simulated_keys: int = 0,
     progress: bool = True,
 ) -> DetectionResult:
@@ -93,7 +95,7 @@ def detect(
         The suspect's tokenizer, where the suspect is a model with another one.
     logged_counts : mapping, optional
         How often each token id was queried, if known; tokens that were never queried get no weight.
-    text_columns, max_length, batch_size, max_retries, cache_dir, progress
+    text_columns, max_length, batch_size, max_retries, cache_dir, load_from_cache_file, progress
         As for :func:`drw_hf.label_with_teacher`: asking is resumable, and what was probed is kept.
     max_queries : int, optional
         Ask about so many texts at the most.
@@ -115,6 +117,12 @@ def detect(
         texts, logged = [text for text, _ in logged], [served for _, served in logged]
     if isinstance(suspect, Probe):
         probe = suspect
+        given = {"texts": texts, "victim": victim, "gold": gold, "logged": logged, "label_map": label_map}
+        ignored = [name for name, value in given.items() if value is not None]
+        if ignored:
+            raise InvalidInputError(
+                f"a Probe holds its answers already, so {ignored} would have no effect; leave them out"
+            )
     else:
         if texts is None:
             raise InvalidInputError("texts are missing: give texts to probe the suspect with")
@@ -124,7 +132,9 @@ def detect(
             key=key,
             tokenizer=tokenizer,
             victim=victim,
-            gold=gold if logged is None else logged,
+            gold=gold,
+            logged=logged,
+            load_from_cache_file=load_from_cache_file,
             label_map=label_map,
             suspect_tokenizer=suspect_tokenizer,
             text_columns=text_columns,
@@ -139,7 +149,7 @@ def detect(
     tried = Tried(keys_tried, suspects_tested, looks)
     if not 0.0 < level < 1.0:
         raise InvalidInputError(f"level={level!r}: expected a number between 0 and 1, like 1e-3")
-    if logged is not None:
+    if probe.logged is not None:
         return _remember(probe, key, tried, level)
     return analyse(probe, key, tried, level, logged_counts=logged_counts, simulated_keys=simulated_keys)
 
@@ -233,7 +243,7 @@ def _spectrum(probe: Probe, key: WatermarkKey, tokens: np.ndarray, exists: np.nd
     frequencies = np.linspace(0.1, max(100.0, 4 * key.frequency), _SPECTRUM_POINTS)
     if len(np.unique(hashes)) < 4:  # too little for a spectrum; the exact test has its own say
         return _Spectrum(distinct, hashes, values, 0.0, frequencies, np.zeros_like(frequencies))
-    snr = p_snr(hashes, values, key.frequency)
+    snr = p_snr(hashes, values, key.frequency, max(MAX_FREQUENCY, 1.5 * key.frequency))
     return _Spectrum(distinct, hashes, values, snr, frequencies, periodogram(hashes, values, frequencies))
 
 
@@ -245,7 +255,12 @@ def _p_snr_p_value(spectrum: _Spectrum, key: WatermarkKey, n_keys: int) -> float
     counts = np.bincount(inverse)
     means = np.bincount(inverse, spectrum.values) / counts
     fresh = np.random.default_rng(0).random((n_keys, len(distinct)))
-    reached = int((p_snr_many(fresh, means, key.frequency, counts=counts) >= spectrum.snr).sum())
+    reached = int(
+        (
+            p_snr_many(fresh, means, key.frequency, max(MAX_FREQUENCY, 1.5 * key.frequency), counts=counts)
+            >= spectrum.snr
+        ).sum()
+    )
     return (1 + reached) / (1 + n_keys)
 
 
@@ -259,7 +274,7 @@ def _remember(probe: Probe, key: WatermarkKey, tried: Tried, level: float) -> De
     phase, selection = key.entries(tokens)
     victim = torch.from_numpy(probe.victim)
     selected = torch.from_numpy((selection <= key.tau) & exists)
-    marked = is_marked(selected, victim, key.target, key.scope == "all").numpy()
+    marked = is_marked(selected, victim, key.target, key.scope == "all").numpy() & (probe.logged >= 0)
     if not marked.any():
         raise InvalidInputError("none of the logged answers was marked, so none was drawn; give more logged queries")
     signal = periodic_signal(torch.from_numpy(phase[marked]), key.frequency)
@@ -273,7 +288,7 @@ def _remember(probe: Probe, key: WatermarkKey, tried: Tried, level: float) -> De
     ]
     answers = probe.suspect[marked]
     said = {"probabilities": answers} if probe.kind == "probabilities" else {"labels": answers.argmax(1)}
-    test = memory_test(y, probe.gold[marked], **said, item_ids=np.array(items))
+    test = memory_test(y, probe.logged[marked], **said, item_ids=np.array(items))
     spectrum = _spectrum(probe, key, tokens, exists)
     variant = f"memory-{probe.kind}"
     return _result(probe, key, tried, level, test, int(marked.sum()), variant, spectrum, None, None)
@@ -308,7 +323,7 @@ def _result(
         keys_tried=tried.keys_tried,
         suspects_tested=tried.suspects_tested,
         looks=tried.looks,
-        statistic=STATISTIC,
+        statistic=MEMORY if variant.startswith("memory") else STATISTIC,
         variant=variant,
         tokens_needed=needed,
         explanation=explanation,
@@ -339,8 +354,8 @@ def judge(
     if log10_bound <= math.log10(level):
         return "detected", None, f"An unrelated model would look this marked with a chance below {level:g}."
     wanted = level / (tried.keys_tried * tried.suspects_tested * tried.looks)
-    # What a faint mark needs (z² = U ln(1 + γ²)), against what the test had.
-    least = -2.0 * math.log(wanted) / math.log1p(FAINT**2)
+    # What a faint mark needs to be found 19 times in 20 (z² = U ln(1 + γ²)), against what the test had.
+    least = (math.sqrt(-2.0 * math.log(wanted)) + 1.64) ** 2 / math.log1p(FAINT**2)
     if log10_p < math.log10(SUGGESTIVE):
         needed = math.ceil(tokens_needed(test, wanted) * test.n_tokens)
         return (
@@ -358,7 +373,14 @@ def judge(
             needed,
             (f"{test.n_tokens} distinct tokens are too few to find a faint mark; about {needed} would do."),
         )
-    return "not detected", None, "The answers show no sign of the key, and there were enough of them to show one."
+    return (
+        "not detected",
+        None,
+        (
+            f"The answers show no sign of the key; a mark of {FAINT:g} standard deviations a token would most likely "
+            "have shown. Fainter ones may need more."
+        ),
+    )
 
 
 def _check_belongs(probe: Probe, key: WatermarkKey) -> None:

@@ -8,6 +8,7 @@ one :class:`Probe` serves for any key of the model.
 import hashlib
 import json
 import os
+import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +27,7 @@ from ..keys.key import WatermarkKey
 from ..watermark.tokens import Query, TokenView, hashed_tokens, view_tokens
 
 FORMAT = "drw-probe-1"
-_ARRAYS = ("input_ids", "token_type_ids", "offsets", "rows", "places", "suspect", "victim", "gold")
+_ARRAYS = ("input_ids", "token_type_ids", "offsets", "rows", "places", "suspect", "victim", "gold", "logged")
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,6 +55,8 @@ class Probe:
         What the clean victim says.
     gold : array of int64, shape (N,), or None
         Gold labels; −1 where there is none.
+    logged : array of int64, shape (N,), or None
+        The labels that a hard-label service served, for the memory test; −1 where there is none.
     n_queries : int
         How many texts the suspect was asked.
     suspect_name : str
@@ -72,6 +75,7 @@ class Probe:
     kind: str = "probabilities"
     victim: np.ndarray | None = None
     gold: np.ndarray | None = None
+    logged: np.ndarray | None = None
     n_queries: int = 0
     suspect_name: str = ""
     tokenizer_fingerprint: str | None = None
@@ -108,7 +112,9 @@ class Probe:
         whole = hashlib.sha256(json.dumps(self._fields(), sort_keys=True).encode())
         for name in _ARRAYS:
             array = getattr(self, name)
-            whole.update(name.encode() + (b"" if array is None else np.ascontiguousarray(array).tobytes()))
+            if array is not None:
+                whole.update(f"{name} {array.dtype.str} {array.shape}".encode())
+                whole.update(np.ascontiguousarray(array).tobytes())
         return whole.hexdigest()
 
     def save(self, path: str | os.PathLike) -> None:
@@ -129,7 +135,7 @@ class Probe:
             with np.load(path, allow_pickle=False) as archive:
                 fields = json.loads(archive["fields"].tobytes())
                 arrays = {name: archive[name] for name in _ARRAYS if name in archive}
-        except (OSError, ValueError, KeyError) as error:
+        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
             raise InvalidInputError(f"{path} is not a probe that Probe.save wrote ({type(error).__name__})") from None
         if fields.pop("format", None) != FORMAT:
             raise InvalidInputError(f"{path} is a probe of another format; update drw_hf")
@@ -171,7 +177,9 @@ def probe_suspect(
     batch_size: int = 32,
     max_retries: int = 5,
     cache_dir: str | os.PathLike | None = None,
+    load_from_cache_file: bool = True,
     progress: bool = True,
+    logged: Sequence[Any] | None = None,
 ) -> Probe:
     """Ask a suspect (and the clean victim) about texts; the parameters are those of :func:`drw_hf.detect`.
 
@@ -179,14 +187,20 @@ def probe_suspect(
     """
     _check_tokenizer(tokenizer, key)
     if _is_answers(suspect):
-        return _from_answers(suspect, texts, key, gold, victim)
+        return _from_answers(suspect, texts, key, gold, victim, logged)
     if tokenizer is None:
         raise InvalidInputError(
             "tokenizer= is missing: the hash goes by the owner's tokens; give the model's tokenizer"
         )
-    questions, gold = _questions(texts, key.task, text_columns, gold)
+    questions, gold, logged = _questions(texts, key.task, text_columns, gold, logged)
     if max_queries is not None:
-        questions, gold = questions[:max_queries], None if gold is None else gold[:max_queries]
+        questions = questions[:max_queries]
+        gold, logged = (None if labels is None else labels[:max_queries] for labels in (gold, logged))
+    if questions and isinstance(questions[0], dict) and suspect_tokenizer is not None:
+        if tokenizer_fingerprint(suspect_tokenizer) != tokenizer_fingerprint(tokenizer):
+            raise InvalidInputError(
+                "tokenised rows are the owner's tokens, which the suspect does not read; give texts"
+            )
     if not questions:
         raise InvalidInputError("there are no probe texts; give some hundred texts like those the model is asked")
     limit = max_length or _limit(tokenizer, victim)
@@ -195,17 +209,26 @@ def probe_suspect(
         "batch_size": batch_size,
         "max_retries": max_retries,
         "cache_dir": cache_dir,
+        "load_from_cache_file": load_from_cache_file,
         "progress": progress,
     }
     shown = [_inverse(label_map).get(label, label) for label in key.labels]
-    answers, kind, name = _ask(
-        suspect, questions, suspect_tokenizer or tokenizer, key.task, shown, label_map, settings
-    )
+    answers, kind, name = _ask(suspect, questions, suspect_tokenizer, tokenizer, key.task, shown, label_map, settings)
     clean = None
     if victim is not None:
         clean, _, _ = _ask_clean(victim, questions, tokenizer, key, settings)
     return _assemble(
-        key.task, key.labels, ids, types, places, answers, kind, clean, _gold_numbers(gold, key), name, tokenizer
+        key.task,
+        key.labels,
+        ids,
+        types,
+        places,
+        answers,
+        kind,
+        clean,
+        {"gold": _numbers(gold, key), "logged": _numbers(logged, key)},
+        name,
+        tokenizer,
     )
 
 
@@ -216,6 +239,7 @@ def _ask(
     suspect: Any,
     questions: list[Question],
     tokenizer: Any,
+    owners: Any,
     task: str,
     labels: Sequence[str],
     label_map: Mapping[str, str] | None,
@@ -224,6 +248,8 @@ def _ask(
     """The suspect's answers in the order of ``labels``, whether they are labels alone, and its name."""
     max_retries = settings["max_retries"]
     own_labels = None if hasattr(suspect, "config") or isinstance(suspect, str) else list(labels)
+    if tokenizer is None and isinstance(suspect, torch.nn.Module):
+        tokenizer = owners  # a bare model says nothing of its tokenizer; paths and pipelines have their own
     teacher = as_teacher(suspect, tokenizer, task=task, labels=own_labels, max_retries=max_retries)
     labelled = label_with_teacher(
         teacher,
@@ -231,6 +257,7 @@ def _ask(
         text_columns=_columns(questions),
         batch_size=settings["batch_size"],
         cache_dir=settings["cache_dir"],
+        load_from_cache_file=settings["load_from_cache_file"],
         progress=settings["progress"],
     )
     found = list(teacher.labels)
@@ -247,8 +274,10 @@ def _ask_clean(
     victim: Any, questions: list[Question], tokenizer: Any, key: WatermarkKey, settings: dict[str, Any]
 ) -> tuple[list[np.ndarray], str, str]:
     """The victim's answers without its mark: a protected model is asked through its clean self."""
-    model = victim.get_base_model() if hasattr(victim, "watermark_disabled") else victim
-    return _ask(model, questions, tokenizer, key.task, key.labels, None, settings)
+    model = victim.model if hasattr(victim, "preprocess") and hasattr(victim, "model") else victim
+    model = model.get_base_model() if hasattr(model, "watermark_disabled") else model
+    own = tokenizer if isinstance(model, torch.nn.Module) else None
+    return _ask(model, questions, own, tokenizer, key.task, key.labels, None, settings)
 
 
 def _match(found: Sequence[str], wanted: Sequence[str], label_map: Mapping[str, str] | None) -> list[int]:
@@ -272,7 +301,9 @@ def _inverse(label_map: Mapping[str, str] | None) -> dict[str, str]:
 # -- texts
 
 
-def _questions(texts: Any, task: str, text_columns: Any, gold: Any) -> tuple[list[Question], list[Any] | None]:
+def _questions(
+    texts: Any, task: str, text_columns: Any, *per_text: Any
+) -> tuple[list[Question], list[Any] | None, list[Any] | None]:
     """Texts, pairs, lists of words, tokenised rows or a data set as questions."""
     if hasattr(texts, "column_names"):
         columns = find_text_columns(texts.column_names, task, text_columns)
@@ -282,13 +313,17 @@ def _questions(texts: Any, task: str, text_columns: Any, gold: Any) -> tuple[lis
     if task == "token-classification":
         questions = [question.split() if isinstance(question, str) else question for question in questions]
     questions = [tuple(q) if task != "token-classification" and isinstance(q, list) else q for q in questions]
-    gold = None if gold is None else list(gold)
-    if gold is not None and len(gold) != len(questions):
-        raise InvalidInputError(f"gold has {len(gold)} entries for {len(questions)} texts; give one for every text")
+    given = [None if labels is None else list(labels) for labels in per_text]
+    for name, labels in zip(("gold", "logged"), given, strict=True):
+        if labels is not None and len(labels) != len(questions):
+            raise InvalidInputError(
+                f"{name} has {len(labels)} entries for {len(questions)} texts; give one for every text"
+            )
     if task == "token-classification":
         keep = [index for index, question in enumerate(questions) if len(question)]
-        questions, gold = [questions[i] for i in keep], None if gold is None else [gold[i] for i in keep]
-    return questions, gold
+        questions = [questions[index] for index in keep]
+        given = [None if labels is None else [labels[index] for index in keep] for labels in given]
+    return questions, *given
 
 
 def _encode(
@@ -336,17 +371,17 @@ def _limit(tokenizer: Any, victim: Any) -> int:
     return min(int(getattr(tokenizer, "model_max_length", 512) or 512), 512)
 
 
-def _gold_numbers(gold: list[Any] | None, key: WatermarkKey) -> list[Any] | None:
-    """Gold labels as class numbers of the key; by name or number."""
+def _numbers(gold: list[Any] | None, key: WatermarkKey) -> list[Any] | None:
+    """Gold or logged labels as class numbers of the key; by name or number, −1 for none."""
     if gold is None:
         return None
 
     def number(label: Any) -> int:
         if isinstance(label, str):
             if label not in key.labels:
-                raise InvalidInputError(f"the gold label {label!r} is none of the key's labels {list(key.labels)}")
+                raise InvalidInputError(f"the label {label!r} is none of the key's labels {list(key.labels)}")
             return key.labels.index(label)
-        return int(label)
+        return -1 if label is None else int(label)
 
     if key.task == "token-classification":
         return [[number(label) for label in row] for row in gold]
@@ -365,7 +400,7 @@ def _assemble(
     answers: list[np.ndarray],
     kind: str,
     clean: list[np.ndarray] | None,
-    gold: list[Any] | None,
+    labelled: dict[str, list[Any] | None],
     name: str,
     tokenizer: Any,
 ) -> Probe:
@@ -373,13 +408,19 @@ def _assemble(
     offsets = np.concatenate([[0], np.cumsum([len(row) for row in ids])]).astype(np.int64)
     rows: list[int] = []
     at: list[int] = []
-    said, known, true = [], [], []
+    said, known = [], []
+    true: dict[str, list[int]] = {kind: [] for kind, labels_of in labelled.items() if labels_of is not None}
     for row, answer in enumerate(answers):
         if task == "sequence-classification":
             units = [(-1, 0)]
             answer = answer[None]
         else:
             units = [(place, unit) for unit, place in enumerate(places[row]) if place is not None]
+            for kind_of in true:
+                if len(labelled[kind_of][row]) != len(places[row]):
+                    raise InvalidInputError(
+                        f"row {row}: {kind_of} has {len(labelled[kind_of][row])} labels for {len(places[row])} words"
+                    )
         for place, unit in units:
             theirs = None if clean is None else clean[row] if task == "sequence-classification" else clean[row][unit]
             if not answer[unit].any() or (theirs is not None and not theirs.any()):
@@ -388,8 +429,9 @@ def _assemble(
             at.append(place)
             said.append(answer[unit])
             known.append(theirs)
-            if gold is not None:
-                true.append(gold[row] if task == "sequence-classification" else gold[row][unit])
+            for kind_of, found in true.items():
+                label = labelled[kind_of][row]
+                found.append(label if task == "sequence-classification" else label[unit])
     if not rows:
         raise InvalidInputError("no word of the probe texts was answered; are they longer than the suspect's limit?")
     return Probe(
@@ -403,7 +445,7 @@ def _assemble(
         suspect=np.stack(said).astype(np.float32),
         kind=kind,
         victim=None if clean is None else np.stack(known).astype(np.float32),
-        gold=None if gold is None else np.array(true, np.int64),
+        **{kind_of: np.array(found, np.int64) for kind_of, found in true.items()},
         n_queries=len(ids),
         suspect_name=name,
         tokenizer_fingerprint=None if tokenizer is None else tokenizer_fingerprint(tokenizer),
@@ -415,7 +457,7 @@ def _is_answers(suspect: Any) -> bool:
     return isinstance(suspect, list | tuple | np.ndarray)
 
 
-def _from_answers(suspect: Any, rows: Any, key: WatermarkKey, gold: Any, victim: Any) -> Probe:
+def _from_answers(suspect: Any, rows: Any, key: WatermarkKey, gold: Any, victim: Any, logged: Any) -> Probe:
     """Answers gathered elsewhere: arrays (m,) or (len(input_ids), m) in the key's label order, beside token ids."""
     rows = [dict(row) for row in rows]
     if len(suspect) != len(rows):
@@ -439,7 +481,10 @@ def _from_answers(suspect: Any, rows: Any, key: WatermarkKey, gold: Any, victim:
         answers,
         "labels" if certain else "probabilities",
         clean,
-        _gold_numbers(None if gold is None else list(gold), key),
+        {
+            "gold": _numbers(None if gold is None else list(gold), key),
+            "logged": _numbers(None if logged is None else list(logged), key),
+        },
         "answers gathered elsewhere",
         None,
     )

@@ -294,19 +294,17 @@ def _workplace(
     from accelerate import PartialState
     from datasets.fingerprint import Hasher
 
-    # A black box cannot be told from another one by looking; with a folder of their own, users vouch for it.
-    vouched = cache_dir is not None and teacher.black_box
-    identity = f"{teacher.name} {teacher.task}" if vouched else teacher.fingerprint()
+    identity = _as_main_says(_identity(teacher, vouched=cache_dir is not None))
     fingerprint = _as_main_says(Hasher.hash([dataset._fingerprint, columns, identity]))
     if identity is None:
         logger.warning(
-            "this teacher cannot be told from another one, so its answers are not kept between runs; pass cache_dir= "
-            "to keep them"
+            "this teacher cannot be told from another one, so its answers are not kept, not even if it fails midway; "
+            "pass cache_dir= to keep them"
         )
         with _passing_folder() as folder:
             yield folder, datasets.fingerprint.generate_random_fingerprint()
         return
-    root = Path(cache_dir) if cache_dir is not None else _cache_root(dataset)
+    root = Path(_as_main_says(str(cache_dir if cache_dir is not None else _cache_root(dataset))))
     folder = root / f"drw-labels-{fingerprint}"
     if not load_from_cache_file:
         with PartialState().main_process_first():
@@ -315,6 +313,19 @@ def _workplace(
     for journal in folder.glob("answers-*.sqlite"):  # all is in the Arrow file now
         with contextlib.suppress(OSError):
             journal.unlink()
+
+
+def _identity(teacher: Teacher, vouched: bool) -> str | None:
+    """What tells a teacher from another: what it would answer, or, for an object that cannot be looked into, its name.
+
+    An object's state may change as it answers, so it is recognised by its name, but only in a folder that the user
+    named and so vouches for. Functions are recognised by their code; a lambda has no name.
+    """
+    stateful = teacher.black_box and not hasattr(getattr(teacher, "function", None), "__code__")
+    found = None if stateful and vouched else teacher.fingerprint()
+    if found is None and vouched and "<lambda>" not in teacher.name:
+        found = f"{teacher.name} {teacher.task} {teacher.given_labels}"
+    return found
 
 
 @contextlib.contextmanager

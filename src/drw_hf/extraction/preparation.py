@@ -35,6 +35,7 @@ class Layout:
     gold_ids: Mapping[Any, int] | None = None
     order: tuple[int, ...] | None = None
     teacher_tokenizer: Any = None
+    teacher_max_length: int | None = None
 
 
 def match_labels(teacher: Sequence[str], student: Sequence[str]) -> tuple[int, ...]:
@@ -69,7 +70,7 @@ def lay_out(rows: Mapping[str, Sequence[Any]], layout: Layout) -> dict[str, list
     if layout.gold is not None:
         features["labels"] = _gold(rows[layout.gold], features["input_ids"], places, layout)
     if layout.teacher_tokenizer is not None:
-        asked = tokenize(layout.teacher_tokenizer, questions, layout.max_length)
+        asked = tokenize(layout.teacher_tokenizer, questions, layout.teacher_max_length or layout.max_length)
         names = [name for name in layout.teacher_tokenizer.model_input_names if name in asked]
         features |= {TEACHER + name: asked[name] for name in names}
     if PROBABILITIES in rows:
@@ -105,7 +106,9 @@ def _answers(rows: Mapping[str, Sequence[Any]], places: Any, layout: Layout) -> 
 
 def _gold(column: Sequence[Any], input_ids: Sequence[Sequence[int]], places: Any, layout: Layout) -> list[Any]:
     def number(label: Any) -> int:
-        if layout.gold_ids is None or label == IGNORED:
+        if label is None or label in (IGNORED, -1):  # -1: the test splits of GLUE
+            return IGNORED
+        if layout.gold_ids is None:
             return int(label)
         if label not in layout.gold_ids:
             raise DatasetError(f"the gold label {label!r} is none of the student's {list(layout.gold_ids)}")

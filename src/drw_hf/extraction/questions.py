@@ -12,13 +12,14 @@ from ..errors import DatasetError
 Question = str | tuple[str, str] | list[str] | dict[str, Any]
 
 _TEXTS = ("text", "sentence", "review", "content", "premise", "question", "sentence1", "text_a")
-_SECOND_TEXTS = {
-    "sentence1": "sentence2",
-    "premise": "hypothesis",
-    "question": "sentence",
-    "text_a": "text_b",
-    "text": "text_pair",
-}
+_PAIRS = (
+    ("sentence1", "sentence2"),
+    ("premise", "hypothesis"),
+    ("question", "sentence"),
+    ("question1", "question2"),
+    ("text_a", "text_b"),
+    ("text", "text_pair"),
+)
 _WORDS = ("tokens", "words")
 _GOLD = {
     "sequence-classification": ("label", "labels"),
@@ -39,10 +40,12 @@ def find_text_columns(column_names: Sequence[str], task: str, wanted: str | Sequ
             raise DatasetError(f"text_columns={columns}: expected one or two of the columns {list(column_names)}")
         return columns
     known = _WORDS if task == "token-classification" else _TEXTS
+    for pair in _PAIRS if task == "sequence-classification" else ():
+        if set(pair) <= set(column_names):
+            return list(pair)
     for name in known:
         if name in column_names:
-            second = _SECOND_TEXTS.get(name)
-            return [name, second] if second in column_names else [name]
+            return [name]
     if "input_ids" in column_names:
         return [name for name in _TOKENISED if name in column_names]
     what = "words (a list of strings)" if task == "token-classification" else "text"

@@ -29,6 +29,7 @@ class Teacher(ABC):
     task: str
     name: str
     black_box: bool = False  # whether two of them can be told apart only by trying
+    one_by_one: bool = False  # whether a batch is many requests, each of which may fail
 
     @abstractmethod
     def answer(self, questions: list[Question]) -> list[np.ndarray]:
@@ -93,7 +94,8 @@ class ModelTeacher(Teacher):
             )
         self.labels = labels_of(model.config)
         self.name = model.config.name_or_path or type(model).__name__
-        self.max_length = max_length or max_length_of(tokenizer, model.config)
+        own_limit = max_length_of(tokenizer, model.config)
+        self.max_length = min(max_length or own_limit, own_limit)
 
     @torch.no_grad()
     def answer(self, questions: list[Question]) -> list[np.ndarray]:
@@ -148,7 +150,8 @@ class ModelTeacher(Teacher):
             digest.update(name.encode())
             digest.update(weight.detach().cpu().reshape(-1).contiguous().view(torch.uint8).numpy())
         # Of a watermark key nothing but its public fingerprint.
-        digest.update(str(getattr(getattr(self.model, "key", None), "fingerprint", "")).encode())
+        if hasattr(self.model, "marking_fingerprint"):
+            digest.update(self.model.marking_fingerprint().encode())
         vocabulary = tokenizer_fingerprint(self.tokenizer)
         digest.update(f"{vocabulary} {self.task} {self.max_length}".encode())
         return digest.hexdigest()
@@ -157,9 +160,11 @@ class ModelTeacher(Teacher):
 class ClientTeacher(Teacher):
     """A ``huggingface_hub.InferenceClient``: one request a question."""
 
+    one_by_one = True
+
     def __init__(self, client: Any, *, task: str | None, labels: Sequence[str] | None):
         self.client, self.task = client, task or "sequence-classification"
-        self.labels = None if labels is None else tuple(labels)
+        self.labels = self.given_labels = None if labels is None else tuple(labels)
         self.name = str(getattr(client, "model", None) or type(client).__name__)
         if self.task == "token-classification" and self.labels is None:
             raise TeacherError("a remote tagger does not list its labels; pass labels=[...]")
@@ -187,7 +192,9 @@ class ClientTeacher(Teacher):
 
     def fingerprint(self) -> str | None:
         # By address alone: the client itself holds an access token.
-        return hashlib.blake2b(f"client {self.name} {self.task} {self.labels}".encode(), digest_size=16).hexdigest()
+        return hashlib.blake2b(
+            f"client {self.name} {self.task} {self.given_labels}".encode(), digest_size=16
+        ).hexdigest()
 
 
 class CallableTeacher(Teacher):
@@ -200,7 +207,7 @@ class CallableTeacher(Teacher):
 
     def __init__(self, function: Callable[[list[Question]], Sequence[Any]], *, task: str | None, labels: Any):
         self.function, self.task = function, task or "sequence-classification"
-        self.labels = None if labels is None else tuple(labels)
+        self.labels = self.given_labels = None if labels is None else tuple(labels)
         self.name = getattr(function, "__qualname__", type(function).__qualname__)
 
     def answer(self, questions: list[Question]) -> list[np.ndarray]:
@@ -227,7 +234,7 @@ class CallableTeacher(Teacher):
         from datasets.fingerprint import Hasher
 
         try:  # as datasets does: code and closure; a key refuses to be pickled, and then nothing is cached
-            return Hasher.hash([self.function, self.task, self.labels])
+            return Hasher.hash([self.function, self.task, self.given_labels])
         except Exception:
             return None
 
@@ -238,6 +245,7 @@ class RetryingTeacher(Teacher):
     def __init__(self, teacher: Teacher, max_retries: int, sleep: Callable[[float], None] = time.sleep):
         self.teacher, self.max_retries, self.sleep = teacher, max_retries, sleep
         self.task, self.name, self.black_box = teacher.task, teacher.name, teacher.black_box
+        self.given_labels, self.function = teacher.given_labels, getattr(teacher, "function", None)
 
     @property
     def labels(self) -> tuple[str, ...] | None:
@@ -248,6 +256,11 @@ class RetryingTeacher(Teacher):
         self.teacher.learn_labels(labels)
 
     def answer(self, questions: list[Question]) -> list[np.ndarray]:
+        if self.teacher.one_by_one:  # what was answered is not asked again
+            return [self._answer([question])[0] for question in questions]
+        return self._answer(questions)
+
+    def _answer(self, questions: list[Question]) -> list[np.ndarray]:
         for attempt in range(self.max_retries + 1):
             try:
                 return self.teacher.answer(questions)
@@ -260,7 +273,7 @@ class RetryingTeacher(Teacher):
                 if attempt == self.max_retries:
                     raise TeacherError(
                         f"the teacher failed {attempt + 1} times in a row, last with {type(error).__name__}; call "
-                        "again to go on from here"
+                        "again (with cache_dir=, if there was none) to go on from here"
                     ) from error
                 self.sleep(pause)
         raise AssertionError("unreachable")

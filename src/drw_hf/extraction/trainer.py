@@ -128,12 +128,13 @@ class DistillationTrainer(Trainer):
             raise ConfigurationError(f"the teacher is for {self.teacher.task}, the student for {self.task}")
         if self.teacher.labels is not None:
             match_labels(self.teacher.labels, self.student_labels)
+        if isinstance(self.teacher, ModelTeacher):
+            same = tokenizer_fingerprint(self.teacher.tokenizer) == tokenizer_fingerprint(self.processing_class)
+            self._other_tokenizer = None if same else self.teacher.tokenizer
         if not self.args.requery:
             return
         if not isinstance(self.teacher, ModelTeacher):
             raise ConfigurationError("requery=True needs a teacher in this process: a model or a path, not a service")
-        same = tokenizer_fingerprint(self.teacher.tokenizer) == tokenizer_fingerprint(self.processing_class)
-        self._other_tokenizer = None if same else self.teacher.tokenizer
         self.teacher.model.requires_grad_(False)
         self._teacher_model = self.accelerator.prepare_model(self.teacher.model, evaluation_mode=True)
         order = match_labels(self.teacher.labels, self.student_labels)
@@ -162,8 +163,11 @@ class DistillationTrainer(Trainer):
         streaming = isinstance(dataset, datasets.IterableDataset)
         if not streaming and len(dataset) == 0:
             raise DatasetError(f"{name} is empty")
+        dataset = dataset.with_format(None)  # plain lists, whatever tensors the user looks at
         names = _column_names(dataset)
         gold = find_gold_column(names, self.task, self.gold_column)
+        if self.args.requery and PROBABILITIES in names:
+            raise ConfigurationError(f"{name} holds the teacher's answers, so requery=True would not ask; remove them")
         if PROBABILITIES not in names and self.teacher is not None and not self.args.requery:
             dataset = label_with_teacher(
                 self.teacher,
@@ -191,6 +195,7 @@ class DistillationTrainer(Trainer):
             gold_ids=None if gold is None else self._gold_ids(dataset, gold),
             order=self._order(dataset) if PROBABILITIES in names else None,
             teacher_tokenizer=self._other_tokenizer if self.args.requery else None,
+            teacher_max_length=getattr(self.teacher, "max_length", None),
         )
         options = {} if streaming else {"desc": f"Preparing {name}"}
         with self.args.main_process_first(desc="preparing the data"):

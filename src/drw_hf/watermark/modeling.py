@@ -329,6 +329,13 @@ class _WatermarkedModel(PreTrainedModel):
         finally:
             _overrides.reset(token)
 
+    def marking_fingerprint(self) -> str:
+        """What tells this context's answers from another's: the fingerprints of the keys in force, or ``disabled``."""
+        keys = self._keys_in_force(None)
+        if keys is DISABLED:
+            return "disabled"
+        return " ".join(key.fingerprint for key in ([keys] if isinstance(keys, WatermarkKey) else keys))
+
     @property
     def key(self) -> WatermarkKey | None:
         """The key this model marks with; None after the model was pickled."""
