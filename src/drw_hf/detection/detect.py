@@ -113,7 +113,7 @@ def detect(
     KeyMismatchError
         Where key and tokenizer, or key and probe, do not belong together.
     """
-    if texts is None and logged is not None:
+    if texts is None and logged is not None and not isinstance(suspect, Probe):
         texts, logged = [text for text, _ in logged], [served for _, served in logged]
     if isinstance(suspect, Probe):
         probe = suspect
