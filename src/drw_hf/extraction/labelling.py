@@ -254,7 +254,7 @@ def _as_columns(answers: Sequence[np.ndarray]) -> dict[str, list[Any]]:
     for answer in answers:
         best = answer.argmax(-1)
         labels.append(np.where(answer.any(-1), best, UNANSWERED).tolist() if answer.ndim == 2 else int(best))
-    return {PROBABILITIES: [answer.tolist() for answer in answers], LABELS: labels}
+    return {PROBABILITIES: list(answers), LABELS: labels}
 
 
 def _features(teacher: Teacher, dataset: Any) -> Any:
