@@ -193,7 +193,19 @@ def analyse(
     if simulated_keys:
         samples = simulate_null(amplitudes.A, simulated_keys, key.frequency, key.tau, 0, **law)
         snr_p = _p_snr_p_value(spectrum, key, min(simulated_keys, 1_000))
-    return _result(probe, key, tried, level, test, amplitudes.n_probes, amplitudes.variant, spectrum, samples, snr_p)
+    return _result(
+        probe,
+        key,
+        tried,
+        level,
+        test,
+        amplitudes.n_probes,
+        amplitudes.variant,
+        spectrum,
+        samples,
+        snr_p,
+        weighted=logged_counts is not None,
+    )
 
 
 def _amplitudes(
@@ -305,6 +317,7 @@ def _result(
     spectrum: _Spectrum,
     samples: np.ndarray | None,
     snr_p: float | None,
+    weighted: bool = False,
 ) -> DetectionResult:
     log10_p, log10_bound = tried.correct(test.log10_p), tried.correct(test.log10_bound)
     verdict, needed, explanation = judge(test, log10_p, log10_bound, level, tried)
@@ -340,6 +353,14 @@ def _result(
         observed=test.statistic,
         suspect=probe.suspect_name,
         target_label=key.target_label,
+        settings={
+            "task": key.task,
+            "tau": key.tau,
+            "law": key.law,
+            "scope": key.scope,
+            "hash_rule": key.hash_rule.name,
+            "logged_counts": weighted,
+        },
         versions={name: version(name) for name in _LIBRARIES} | {"python": platform.python_version()},
         created_at=datetime.now(UTC).isoformat(timespec="seconds"),
         probe=probe,

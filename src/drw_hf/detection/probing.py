@@ -262,12 +262,18 @@ def _ask(
     )
     found = list(teacher.labels)
     order = _match(found, list(labels), label_map)
-    answers = []
-    for row in labelled[PROBABILITIES]:
-        table = np.asarray(row, dtype=np.float32)
-        answers.append(table.reshape(*table.shape[:-1], len(found))[..., order])
+    answers = [table[..., order] for table in _tables(labelled, task, len(found))]
     certain = all(((table == 0) | (table == 1)).all() for table in answers)
     return answers, "labels" if certain else "probabilities", str(teacher.name)
+
+
+def _tables(labelled: Any, task: str, n_labels: int) -> list[np.ndarray]:
+    """The answers of every row, straight from Arrow's buffers: as Python lists they would cost more than asking."""
+    column = labelled.with_format("arrow")[:][PROBABILITIES].combine_chunks()
+    if task == "sequence-classification":
+        return list(column.flatten().to_numpy().reshape(-1, n_labels))
+    values = column.flatten().flatten().to_numpy().reshape(-1, n_labels)
+    return np.split(values, np.cumsum(column.value_lengths().to_numpy())[:-1])
 
 
 def _ask_clean(
@@ -406,33 +412,27 @@ def _assemble(
 ) -> Probe:
     """One entry an item; words that somebody did not see are left out."""
     offsets = np.concatenate([[0], np.cumsum([len(row) for row in ids])]).astype(np.int64)
-    rows: list[int] = []
-    at: list[int] = []
-    said, known = [], []
-    true: dict[str, list[int]] = {kind: [] for kind, labels_of in labelled.items() if labels_of is not None}
+    single = task == "sequence-classification"
+    parts: dict[str, list[np.ndarray]] = {"rows": [], "places": [], "suspect": [], "victim": []}
+    true: dict[str, list[np.ndarray]] = {which: [] for which, given in labelled.items() if given is not None}
     for row, answer in enumerate(answers):
-        if task == "sequence-classification":
-            units = [(-1, 0)]
-            answer = answer[None]
-        else:
-            units = [(place, unit) for unit, place in enumerate(places[row]) if place is not None]
-            for kind_of in true:
-                if len(labelled[kind_of][row]) != len(places[row]):
-                    raise InvalidInputError(
-                        f"row {row}: {kind_of} has {len(labelled[kind_of][row])} labels for {len(places[row])} words"
-                    )
-        for place, unit in units:
-            theirs = None if clean is None else clean[row] if task == "sequence-classification" else clean[row][unit]
-            if not answer[unit].any() or (theirs is not None and not theirs.any()):
-                continue
-            rows.append(row)
-            at.append(place)
-            said.append(answer[unit])
-            known.append(theirs)
-            for kind_of, found in true.items():
-                label = labelled[kind_of][row]
-                found.append(label if task == "sequence-classification" else label[unit])
-    if not rows:
+        table = answer[None] if single else answer
+        at = np.array([-1] if single else [-1 if place is None else place for place in places[row]], np.int64)
+        counts = table.any(axis=1) & (single | (at >= 0))
+        if clean is not None:
+            theirs = clean[row][None] if single else clean[row]
+            counts &= theirs.any(axis=1)
+            parts["victim"].append(theirs[counts])
+        for which, found in true.items():
+            label = np.array([labelled[which][row]] if single else labelled[which][row], np.int64)
+            if len(label) != len(at):
+                raise InvalidInputError(f"row {row}: {which} has {len(label)} labels for {len(at)} words")
+            found.append(label[counts])
+        parts["rows"].append(np.full(counts.sum(), row, np.int64))
+        parts["places"].append(at[counts])
+        parts["suspect"].append(table[counts])
+    rows = np.concatenate(parts["rows"])
+    if not len(rows):
         raise InvalidInputError("no word of the probe texts was answered; are they longer than the suspect's limit?")
     return Probe(
         task=task,
@@ -440,12 +440,12 @@ def _assemble(
         input_ids=np.fromiter((token for row in ids for token in row), np.int64),
         token_type_ids=np.fromiter((kind for row in types for kind in row), np.int64),
         offsets=offsets,
-        rows=np.array(rows, np.int64),
-        places=np.array(at, np.int64),
-        suspect=np.stack(said).astype(np.float32),
+        rows=rows,
+        places=np.concatenate(parts["places"]),
+        suspect=np.concatenate(parts["suspect"]).astype(np.float32),
         kind=kind,
-        victim=None if clean is None else np.stack(known).astype(np.float32),
-        **{kind_of: np.array(found, np.int64) for kind_of, found in true.items()},
+        victim=None if clean is None else np.concatenate(parts["victim"]).astype(np.float32),
+        **{which: np.concatenate(found) for which, found in true.items()},
         n_queries=len(ids),
         suspect_name=name,
         tokenizer_fingerprint=None if tokenizer is None else tokenizer_fingerprint(tokenizer),

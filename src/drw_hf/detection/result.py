@@ -63,6 +63,8 @@ class DetectionResult:
         The test statistic's law under random keys, and its value under this one.
     suspect : str
         The suspect's name.
+    settings : dict
+        What else the figures depend on: the key's task, τ, law, scope and hash rule, and whether counts were logged.
     versions : dict
         Library versions.
     created_at : str
@@ -99,6 +101,7 @@ class DetectionResult:
     observed: float
     suspect: str
     target_label: str
+    settings: dict[str, Any]
     versions: dict[str, str]
     created_at: str
     probe: Probe | None = field(default=None, repr=False, compare=False)
