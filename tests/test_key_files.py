@@ -97,8 +97,9 @@ def test_sealing_twice_shares_no_salt_nonce_or_ciphertext(tmp_path):
 
 
 def test_a_passphrase_typed_in_another_unicode_form_opens(tmp_path):
-    KEYS["direct"]().save_pretrained(tmp_path, passphrase="caf\u00e9")
-    WatermarkKey.from_pretrained(tmp_path, passphrase="cafe\u0301")
+    key = KEYS["direct"]()
+    key.save_pretrained(tmp_path, passphrase="caf\u00e9")
+    assert WatermarkKey.from_pretrained(tmp_path, passphrase="cafe\u0301") == key
 
 
 @pytest.mark.parametrize("wrong", ["wrong", None, PASSPHRASE + " "])

@@ -27,7 +27,6 @@ from .significance import ExactTest, NullLaw, corrected, simulate_null, tokens_n
 FAINT = 0.3  # the effect (mark over spread, a token) that a test must be able to find to say "not detected"
 SUGGESTIVE = 0.05
 _SPECTRUM_POINTS = 2_000
-_SIMULATED_KEYS = 10_000
 _LIBRARIES = ("drw_hf", "numpy", "torch", "transformers", "datasets")
 
 

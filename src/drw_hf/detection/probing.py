@@ -213,7 +213,7 @@ def probe_suspect(
         "progress": progress,
     }
     shown = [_inverse(label_map).get(label, label) for label in key.labels]
-    answers, kind, name = _ask(suspect, questions, suspect_tokenizer, tokenizer, key.task, shown, label_map, settings)
+    answers, kind, name = _ask(suspect, questions, suspect_tokenizer, tokenizer, key.task, shown, settings)
     clean = None
     if victim is not None:
         clean, _, _ = _ask_clean(victim, questions, tokenizer, key, settings)
@@ -242,7 +242,6 @@ def _ask(
     owners: Any,
     task: str,
     labels: Sequence[str],
-    label_map: Mapping[str, str] | None,
     settings: dict[str, Any],
 ) -> tuple[list[np.ndarray], str, str]:
     """The suspect's answers in the order of ``labels``, whether they are labels alone, and its name."""
@@ -261,7 +260,7 @@ def _ask(
         progress=settings["progress"],
     )
     found = list(teacher.labels)
-    order = _match(found, list(labels), label_map)
+    order = _match(found, list(labels))
     answers = [table[..., order] for table in _tables(labelled, task, len(found))]
     certain = all(((table == 0) | (table == 1)).all() for table in answers)
     return answers, "labels" if certain else "probabilities", str(teacher.name)
@@ -283,10 +282,10 @@ def _ask_clean(
     model = victim.model if hasattr(victim, "preprocess") and hasattr(victim, "model") else victim
     model = model.get_base_model() if hasattr(model, "watermark_disabled") else model
     own = tokenizer if isinstance(model, torch.nn.Module) else None
-    return _ask(model, questions, own, tokenizer, key.task, key.labels, None, settings)
+    return _ask(model, questions, own, tokenizer, key.task, key.labels, settings)
 
 
-def _match(found: Sequence[str], wanted: Sequence[str], label_map: Mapping[str, str] | None) -> list[int]:
+def _match(found: Sequence[str], wanted: Sequence[str]) -> list[int]:
     """For each wanted label the suspect's column of that name."""
     missing = [label for label in wanted if label not in found]
     if missing or len(found) != len(wanted):

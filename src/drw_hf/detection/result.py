@@ -13,7 +13,6 @@ from ..keys.files import write_atomically
 from .probing import Probe
 
 FORMAT = "drw-evidence-1"
-VERDICTS = ("detected", "not detected", "undecided")
 
 
 @dataclass(frozen=True)
@@ -168,13 +167,8 @@ class DetectionResult:
     def to_dict(self) -> dict[str, Any]:
         """The scalar findings, for logs and JSON."""
         series = ("frequencies", "powers", "hash_values", "target_values", "probe", "null_samples")
-        fields = {name: value for name, value in asdict_shallow(self).items() if name not in series}
+        fields = {name: getattr(self, name) for name in self.__dataclass_fields__ if name not in series}
         return {**fields, "p_value": self.p_value, "p_bound": self.p_bound}
-
-
-def asdict_shallow(result: DetectionResult) -> dict[str, Any]:
-    """The fields, not copied."""
-    return {name: getattr(result, name) for name in result.__dataclass_fields__}
 
 
 def _probe_path(path: Path) -> Path:

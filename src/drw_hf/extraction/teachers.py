@@ -68,9 +68,9 @@ def as_teacher(
     if isinstance(teacher, torch.nn.Module):
         return ModelTeacher(teacher, tokenizer, task=task, max_length=max_length)
     if hasattr(teacher, "text_classification") and hasattr(teacher, "token_classification"):
-        return _retrying(ClientTeacher(teacher, task=task, labels=labels), max_retries)
+        return RetryingTeacher(ClientTeacher(teacher, task=task, labels=labels), max_retries)
     if callable(teacher):
-        return _retrying(CallableTeacher(teacher, task=task, labels=labels), max_retries)
+        return RetryingTeacher(CallableTeacher(teacher, task=task, labels=labels), max_retries)
     raise TeacherError(
         f"a {type(teacher).__name__} cannot be asked; give a model, a path or repo id, a pipeline, an "
         "InferenceClient, or a callable from a list of texts to a list of {label: score} or labels"
@@ -283,10 +283,6 @@ class RetryingTeacher(Teacher):
 
     def fingerprint(self) -> str | None:
         return self.teacher.fingerprint()
-
-
-def _retrying(teacher: Teacher, max_retries: int) -> Teacher:
-    return RetryingTeacher(teacher, max_retries)
 
 
 def pause_after(error: Exception, attempt: int) -> float | None:
