@@ -63,3 +63,27 @@ class TeacherError(DrwError, RuntimeError):
 
 class TeacherAnswerError(DrwError, ValueError):
     """A teacher answered with something that is not a prediction: NaN, no distribution, unknown labels."""
+
+
+class HubError(DrwError, OSError):
+    """The Hub did not do what was asked of it; nothing was left half-done there."""
+
+
+class RepositoryAccessError(HubError):
+    """A repository does not exist, or this token may not read or write it."""
+
+
+class PlainKeyRefusedError(HubError):
+    """A plain key was about to go where others can read it."""
+
+
+class KeyPointerError(HubError, KeyFileError):
+    """A model says that its key lies in another repository, and it cannot be had from there."""
+
+
+class TimestampError(DrwError):
+    """A time-stamp token was not granted, is damaged, is of something else, or does not verify."""
+
+
+class EvidenceError(DrwError, ValueError):
+    """A saved finding cannot be replayed: files are missing, damaged, or of another key."""

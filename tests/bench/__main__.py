@@ -51,8 +51,7 @@ def main() -> None:
         found = [{**row, "part": part} for row in measure(part, options.rounds)]
         rows = [row for row in rows if row["part"] != part] + found
         for row in found:
-            extra = f"  (marking alone {row['ratio_of_marking_alone']:.4f})" if "ratio_of_marking_alone" in row else ""
-            print(f"{row['what']:96} {row['ratio']:7.4f}  {wanted(row)}{missed(row)}{extra}", flush=True)
+            print(f"{row['what']:96} {row['ratio']:7.4f}  {wanted(row)}{missed(row)}  {spread(row)}", flush=True)
     rows.sort(key=lambda row: parts.index(row["part"]))
     report = {
         "command": "make bench",
@@ -84,12 +83,21 @@ def missed(row: Row) -> str:
     return " (missed)" if beyond else ""
 
 
+def spread(row: Row) -> str:
+    """The quartiles of a ratio within a call, and of the same two calls side by side."""
+    if "ratio_quartiles" not in row:
+        return ""
+    low, _, high = row["ratio_quartiles"]
+    left, middle, right = row["side_by_side_quartiles"]
+    return f"{low:.4f} to {high:.4f}; side by side {left:.3f}, {middle:.3f}, {right:.3f}"
+
+
 def as_markdown(report: dict) -> str:
     """The table that the documentation includes."""
-    lines = ["| | ratio | wanted | marking alone |", "| --- | --- | --- | --- |"]
+    lines = ["| | ratio | wanted | quartiles |", "| --- | --- | --- | --- |"]
     for row in report["results"]:
-        alone = f"{row['ratio_of_marking_alone']:.4f}" if "ratio_of_marking_alone" in row else ""
-        lines.append(f"| {row['what']} | {row['ratio']:.4g} | {wanted(row)}{missed(row)} | {alone} |")
+        figure = f"{row['ratio']:.4f}" if "ratio_quartiles" in row else f"{row['ratio']:.4g}"
+        lines.append(f"| {row['what']} | {figure} | {wanted(row)}{missed(row)} | {spread(row)} |")
     versions = ", ".join(f"{name} {report[name]}" for name in ("python", "torch", "transformers"))
     return "\n".join([*lines, "", f"{report['shape']}; {report['threads']} threads; {versions}.", ""])
 

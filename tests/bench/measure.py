@@ -4,7 +4,7 @@ import statistics
 import time
 from collections.abc import Callable
 
-Row = dict[str, str | float]
+Row = dict[str, str | float | list[float]]
 
 
 def interleaved(candidates: dict[str, Callable[[], object]], rounds: int) -> dict[str, list[float]]:
