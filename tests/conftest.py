@@ -2,17 +2,24 @@
 
 import os
 
-os.environ["HF_HUB_OFFLINE"] = "1"  # read when huggingface_hub is imported, so before anything else
+from loopback_hub.client import HubOfTest
+
+HUB = HubOfTest()  # has its port from here on, but answers only in tests that ask for it
+# Read when huggingface_hub is imported, so before anything else.
+os.environ["HF_HUB_OFFLINE"] = "1"
+os.environ["HF_ENDPOINT"] = HUB.url
 
 import hypothesis
 import pytest
 import torch
 import transformers
+from huggingface_hub.utils import disable_progress_bars
 
 from drw_hf.keys import sealing
 from small_models import make_tokenizer
 
 transformers.logging.disable_progress_bar()
+disable_progress_bars()
 torch.set_num_threads(1)  # the models are tiny: a second thread costs more than it brings, and waits for busy cores
 hypothesis.settings.register_profile("drw_hf", deadline=None)  # a busy machine is not a bug
 hypothesis.settings.load_profile("drw_hf")
@@ -27,3 +34,26 @@ def cheap_sealing(monkeypatch):
 @pytest.fixture(scope="session")
 def tokenizer():
     return make_tokenizer()
+
+
+@pytest.fixture(scope="session")
+def hub_server():
+    """The loopback Hub, serving for the rest of the session."""
+    with HUB:
+        yield HUB
+
+
+@pytest.fixture
+def hub(hub_server, monkeypatch, tmp_path):
+    """An empty Hub with the users "owner", whom the client acts for, and "stranger"; large files go by LFS."""
+    hub_server.start().reset()  # a test may have stopped it
+    hub_server.add_user("stranger")
+    hub_server.point_client(monkeypatch, tmp_path / "hf_home", token=hub_server.add_user("owner"))
+    return hub_server
+
+
+@pytest.fixture(params=["lfs", "xet"])
+def upload_path(request, hub, monkeypatch):
+    """Runs the test once for each way that large files take."""
+    hub.use_xet(monkeypatch, request.param == "xet")
+    return request.param

@@ -4,7 +4,6 @@ The needles are the secret in its usual spellings, the sub-keys, the vectors and
 the parameters that a thief would like to know. A control test plants each needle and finds it again.
 """
 
-import base64
 import logging
 import os
 import pickle
@@ -13,48 +12,19 @@ import sys
 import zipfile
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
 from transformers import Trainer
 
-from drw_hf.keys import derivation
 from drw_hf.watermark.tables import tables_on
+from needles import leaks_in, needles
 from small_models import make_batch, make_key, make_model, make_victim
 from test_ecosystem import Rows, arguments
 
 
-def needles(key):
-    """Byte strings of which none may be found."""
-    found = {}
-    for name, secret in {
-        "secret": key.secret,
-        **{f"subkey {domain}": derivation.subkey(key.secret, domain) for domain in ("direct/tables", "hard labels")},
-    }.items():
-        found[f"{name} raw"] = secret
-        found[f"{name} hex"] = secret.hex().encode()
-        found[f"{name} HEX"] = secret.hex().upper().encode()
-        found[f"{name} base64"] = base64.b64encode(secret)[:-2]
-        found[f"{name} base64url"] = base64.urlsafe_b64encode(secret)[:-2]
-        found[f"{name} repr"] = repr(secret).encode()
-        found[f"{name} list"] = ", ".join(map(str, secret)).encode()
-    arrays = {"phase": key.phase_table, "selection": key.selection_table}
-    arrays["signal"] = np.cos(key.frequency * key.phase_table)
-    if key.law == "paper":
-        arrays |= {"v_k": key.v_k, "v_s": key.v_s, "M": key.M[10]}
-    for name, array in arrays.items():
-        # Three entries in a row, from the middle: 12 bytes or more that do not stand anywhere by chance.
-        for dtype in ("<f4", "<f8"):
-            found[f"{name} {dtype}"] = array[20:23].astype(dtype).tobytes()
-        found[f"{name} as text"] = repr(float(array[20]))[:12].encode()
-    # Old pickle protocols, torch.save's among them, write bytes as text: each byte a Unicode character.
-    return found | {f"{name}, in a pickle": needle.decode("latin-1").encode() for name, needle in found.items()}
-
-
 def assert_clean(key, *places):
     """Search files and folders, also inside zip archives (torch.save writes them)."""
-    wanted = needles(key)
     contents = {}
     for place in map(Path, places):
         for path in [place] if place.is_file() else sorted(place.rglob("*")):
@@ -63,9 +33,7 @@ def assert_clean(key, *places):
                 if zipfile.is_zipfile(path):
                     with zipfile.ZipFile(path) as archive:
                         contents |= {f"{path}!{name}": archive.read(name) for name in archive.namelist()}
-    assert contents, "nothing was written, so nothing was searched"
-    leaks = [(str(path), name) for path, data in contents.items() for name, needle in wanted.items() if needle in data]
-    assert not leaks
+    assert not leaks_in(key, [(str(path), data) for path, data in contents.items()])
     return contents
 
 

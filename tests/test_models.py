@@ -370,14 +370,6 @@ def test_a_plain_key_and_a_model_do_not_share_a_folder(tmp_path):
         WatermarkedModelForSequenceClassification.from_pretrained(tmp_path / "protected")
 
 
-def test_a_push_is_private_unless_asked_otherwise(monkeypatch):
-    asked = []
-    monkeypatch.setattr(PreTrainedModel, "push_to_hub", lambda self, repo, **kwargs: asked.append(kwargs["private"]))
-    make_victim().push_to_hub("me/model")
-    make_victim().push_to_hub("me/model", private=False)
-    assert asked == [True, False]
-
-
 def test_float_labels_do_not_turn_a_classifier_into_another_kind():
     victim, batch = make_victim(), make_batch()
     expected = answer(victim, batch)

@@ -1,11 +1,13 @@
 """`detect`: does this suspect carry the mark of this key?"""
 
+import dataclasses
+import json
 import math
 import os
 import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from importlib.metadata import version
 from typing import Any
 
@@ -16,12 +18,12 @@ from ..errors import InvalidInputError, KeyMismatchError
 from ..keys.key import WatermarkKey
 from ..watermark.perturbation import is_marked, periodic_signal, perturb
 from ..watermark.sampling import text_message
-from .amplitudes import STATISTIC, Amplitudes, compute_amplitudes
+from .amplitudes import STATISTIC, Amplitudes, _counts_of, compute_amplitudes
 from .memory import STATISTIC as MEMORY
 from .memory import memory_test
 from .periodogram import MAX_FREQUENCY, p_snr, p_snr_many, periodogram
 from .probing import Probe, probe_suspect
-from .result import DetectionResult
+from .result import DetectionResult, as_iso, authenticate, refer_to
 from .significance import ExactTest, NullLaw, corrected, simulate_null, tokens_needed
 
 FAINT = 0.3  # the effect (mark over spread, a token) that a test must be able to find to say "not detected"
@@ -54,6 +56,8 @@ def detect(
     cache_dir: str | os.PathLike | None = None,
     load_from_cache_file: bool = True,
     simulated_keys: int = 0,
+    commitment: Any = None,
+    suspect_first_seen: str | date | datetime | None = None,
     progress: bool = True,
 ) -> DetectionResult:
     """Probe a suspect and test whether its answers follow the key.
@@ -100,6 +104,12 @@ def detect(
         Ask about so many texts at the most.
     simulated_keys : int
         Also draw so many random keys, for a p-value of P_snr and for the histogram of :meth:`DetectionResult.plot`.
+    commitment : CommitmentRecord, optional
+        Where the key's commitment was found: what :func:`drw_hf.hub.verify_commitment` returns. Without it the result
+        says that the key was not committed to beforehand.
+    suspect_first_seen : str, date or datetime, optional
+        When the suspect was first seen, for the commitment to be older than; without a time zone it is UTC, and a
+        date is the beginning of that day.
 
     Returns
     -------
@@ -110,8 +120,10 @@ def detect(
     InvalidInputError
         Where there is nothing to test: no probes, labels that cannot be matched, a class that nobody predicts.
     KeyMismatchError
-        Where key and tokenizer, or key and probe, do not belong together.
+        Where key and tokenizer, key and probe, or key and commitment do not belong together.
     """
+    record = None if commitment is None else _record_of(commitment, key)
+    first_seen = None if suspect_first_seen is None else as_iso(suspect_first_seen)
     if texts is None and logged is not None and not isinstance(suspect, Probe):
         texts, logged = [text for text, _ in logged], [served for _, served in logged]
     if isinstance(suspect, Probe):
@@ -144,13 +156,39 @@ def detect(
             cache_dir=cache_dir,
             progress=progress,
         )
-    _check_belongs(probe, key)
     tried = Tried(keys_tried, suspects_tested, looks)
+    bare = examine(probe, key, tried, level, logged_counts=logged_counts, simulated_keys=simulated_keys)
+    result = refer_to(bare, record, first_seen)
+    return dataclasses.replace(result, mac=authenticate(result.document(), key))
+
+
+def examine(
+    probe: Probe,
+    key: WatermarkKey,
+    tried: "Tried",
+    level: float,
+    *,
+    logged_counts: Mapping[int, int] | None = None,
+    simulated_keys: int = 0,
+) -> DetectionResult:
+    """The test that a probe is for, memory or exact; a bare result, which refers to no commitment."""
+    _check_belongs(probe, key)
     if not 0.0 < level < 1.0:
         raise InvalidInputError(f"level={level!r}: expected a number between 0 and 1, like 1e-3")
     if probe.logged is not None:
         return _remember(probe, key, tried, level)
     return analyse(probe, key, tried, level, logged_counts=logged_counts, simulated_keys=simulated_keys)
+
+
+def key_settings(key: WatermarkKey) -> dict[str, Any]:
+    """What of a key a result's figures depend on, beside the frequency and the target class."""
+    return {
+        "task": key.task,
+        "tau": key.tau,
+        "law": key.law,
+        "scope": key.scope,
+        "hash_rule": key.hash_rule.name,
+    }
 
 
 @dataclass(frozen=True)
@@ -203,8 +241,14 @@ def analyse(
         spectrum,
         samples,
         snr_p,
-        weighted=logged_counts is not None,
+        logged_counts=False if logged_counts is None else _kept_counts(amplitudes.token_ids, logged_counts),
+        simulated_keys=int(simulated_keys),
     )
+
+
+def _kept_counts(token_ids: np.ndarray, logged_counts: Any) -> dict[str, float]:
+    """The counts that mattered, as JSON keeps them: without them the result could not be replayed."""
+    return dict(zip(map(str, token_ids.tolist()), _counts_of(token_ids, logged_counts).tolist(), strict=True))
 
 
 def _amplitudes(
@@ -316,7 +360,7 @@ def _result(
     spectrum: _Spectrum,
     samples: np.ndarray | None,
     snr_p: float | None,
-    weighted: bool = False,
+    **settings: Any,
 ) -> DetectionResult:
     log10_p, log10_bound = tried.correct(test.log10_p), tried.correct(test.log10_bound)
     verdict, needed, explanation = judge(test, log10_p, log10_bound, level, tried)
@@ -331,10 +375,10 @@ def _result(
         n_tokens=test.n_tokens,
         n_effective=test.n_effective,
         n_queries=probe.n_queries,
-        level=level,
-        keys_tried=tried.keys_tried,
-        suspects_tested=tried.suspects_tested,
-        looks=tried.looks,
+        level=float(level),
+        keys_tried=int(tried.keys_tried),
+        suspects_tested=int(tried.suspects_tested),
+        looks=int(tried.looks),
         statistic=MEMORY if variant.startswith("memory") else STATISTIC,
         variant=variant,
         tokens_needed=needed,
@@ -352,14 +396,7 @@ def _result(
         observed=test.statistic,
         suspect=probe.suspect_name,
         target_label=key.target_label,
-        settings={
-            "task": key.task,
-            "tau": key.tau,
-            "law": key.law,
-            "scope": key.scope,
-            "hash_rule": key.hash_rule.name,
-            "logged_counts": weighted,
-        },
+        settings={**key_settings(key), "logged_counts": False, "simulated_keys": 0, **settings},
         versions={name: version(name) for name in _LIBRARIES} | {"python": platform.python_version()},
         created_at=datetime.now(UTC).isoformat(timespec="seconds"),
         probe=probe,
@@ -412,3 +449,17 @@ def _check_belongs(probe: Probe, key: WatermarkKey) -> None:
     fingerprints = {probe.tokenizer_fingerprint, key.tokenizer_fingerprint} - {None}
     if len(fingerprints) > 1 or probe.input_ids.max(initial=0) >= key.vocab_size:
         raise KeyMismatchError(f"the probe's tokens are not those of the key {key.fingerprint}'s tokenizer")
+
+
+def _record_of(commitment: Any, key: WatermarkKey) -> dict[str, Any]:
+    """A commitment's record as JSON keeps it; `hub` stands below this package, so any object of its form will do."""
+    if not hasattr(commitment, "to_dict") or not isinstance(getattr(commitment, "commitment", None), str):
+        raise InvalidInputError(
+            f"commitment is a {type(commitment).__name__}; expected what drw_hf.hub.verify_commitment returns"
+        )
+    if commitment.commitment != key.commitment():
+        raise KeyMismatchError(
+            f"the record is of the commitment {commitment.commitment[:16]}, the key is {key.fingerprint}; look its "
+            "own commitment up with drw_hf.hub.verify_commitment"
+        )
+    return json.loads(json.dumps(commitment.to_dict()))

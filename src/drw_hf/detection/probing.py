@@ -9,6 +9,7 @@ import hashlib
 import json
 import os
 import zipfile
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -135,7 +136,7 @@ class Probe:
             with np.load(path, allow_pickle=False) as archive:
                 fields = json.loads(archive["fields"].tobytes())
                 arrays = {name: archive[name] for name in _ARRAYS if name in archive}
-        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile, zlib.error) as error:
             raise InvalidInputError(f"{path} is not a probe that Probe.save wrote ({type(error).__name__})") from None
         if fields.pop("format", None) != FORMAT:
             raise InvalidInputError(f"{path} is a probe of another format; update drw_hf")

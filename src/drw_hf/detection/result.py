@@ -1,8 +1,13 @@
 """`DetectionResult`: what a detection found, in a form that can be saved, replayed and shown."""
 
+import dataclasses
+import hashlib
+import hmac
 import json
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, date, datetime, time
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +15,13 @@ import numpy as np
 
 from ..errors import InvalidInputError
 from ..keys.files import write_atomically
+from ..keys.key import WatermarkKey
 from .probing import Probe
 
 FORMAT = "drw-evidence-1"
+NOT_COMMITTED = "The key was not committed to beforehand"
+_NOT_SAVED = ("probe", "null_samples")
+_SERIES = ("frequencies", "powers", "hash_values", "target_values")
 
 
 @dataclass(frozen=True)
@@ -63,10 +72,19 @@ class DetectionResult:
     suspect : str
         The suspect's name.
     settings : dict
-        What else the figures depend on: the key's task, τ, law, scope and hash rule, and whether counts were logged.
+        What else the figures depend on: the key's task, τ, law, scope and hash rule, the logged counts of the tokens
+        tested (False where none were given) and the number of simulated keys.
     versions : dict
         Library versions.
     created_at : str
+    commitment : dict or None
+        Where the key's commitment was found, as :func:`drw_hf.hub.verify_commitment` tells; None for a key that was
+        not committed to.
+    suspect_first_seen : str or None
+        When the suspect was first seen, as its accuser declares: an ISO date, or a time in UTC.
+    mac : str or None
+        HMAC-SHA-256 of all that is saved, under a subkey of the key: whoever has the key can tell whether somebody
+        who has it not altered the file. None in results of earlier versions.
     """
 
     verdict: str
@@ -90,7 +108,7 @@ class DetectionResult:
     key_fingerprint: str
     key_commitment: str
     probe_digest: str
-    frequency: float
+    frequency: float = field(repr=False)
     frequencies: list[float] = field(repr=False)
     powers: list[float] = field(repr=False)
     hash_values: list[float] = field(repr=False)
@@ -99,10 +117,13 @@ class DetectionResult:
     null_sd: float
     observed: float
     suspect: str
-    target_label: str
-    settings: dict[str, Any]
+    target_label: str = field(repr=False)
+    settings: dict[str, Any] = field(repr=False)
     versions: dict[str, str]
     created_at: str
+    commitment: dict[str, Any] | None = None
+    suspect_first_seen: str | None = None
+    mac: str | None = field(default=None, repr=False)
     probe: Probe | None = field(default=None, repr=False, compare=False)
     null_samples: np.ndarray | None = field(default=None, repr=False, compare=False)
 
@@ -116,11 +137,17 @@ class DetectionResult:
         """The corrected Chernoff bound; 0.0 below the smallest float."""
         return 10.0**self.log10_bound
 
+    @property
+    def committed(self) -> bool:
+        """Whether a commitment to the key was found that is, for all its record says, older than the suspect."""
+        return _is_committed(self.commitment, self.suspect_first_seen)
+
     def __str__(self) -> str:
-        return (
+        line = (
             f"{self.verdict}: p {_power_of_ten(self.log10_p)} (at most {_power_of_ten(self.log10_bound)}), "
             f"z {self.z_score:.1f}, P_snr {self.p_snr:.1f}, {self.n_tokens} distinct tokens in {self.n_probes} probes"
         )
+        return line if self.committed else f"{line}; {NOT_COMMITTED[0].lower()}{NOT_COMMITTED[1:]}"
 
     def save(self, path: str | os.PathLike) -> None:
         """Write the result as JSON, and the probe beside it as ``.npz`` so that it can be replayed.
@@ -129,31 +156,19 @@ class DetectionResult:
         """
         path = Path(path)
         if self.probe is not None:
-            self.probe.save(_probe_path(path))
+            self.probe.save(probe_path(path))
         path.parent.mkdir(parents=True, exist_ok=True)
-        skipped = {"probe", "null_samples"}
-        fields = {name: getattr(self, name) for name in self.__dataclass_fields__ if name not in skipped}
-        document = {"format": FORMAT, **fields, "p_value": self.p_value, "p_bound": self.p_bound}
-        write_atomically(path, (json.dumps(document, indent=2) + "\n").encode())
+        write_atomically(path, (json.dumps(self.document(), indent=2) + "\n").encode())
 
     @classmethod
     def load(cls, path: str | os.PathLike) -> "DetectionResult":
         """Read what :meth:`save` wrote, with the probe if it lies beside it."""
         path = Path(path)
-        try:
-            document = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise InvalidInputError(f"{path} is not a result that save wrote ({type(error).__name__})") from None
-        if not isinstance(document, dict) or document.pop("format", None) != FORMAT:
-            raise InvalidInputError(f"{path} is not a result of the form {FORMAT}; was it written by a newer drw_hf?")
-        known = {name: document[name] for name in cls.__dataclass_fields__ if name in document}
-        missing = set(cls.__dataclass_fields__) - set(known) - {"probe", "null_samples"}
-        if missing:
-            raise InvalidInputError(f"{path} lacks {sorted(missing)}; restore the file from a backup")
-        probe = Probe.load(_probe_path(path)) if _probe_path(path).exists() else None
-        if probe is not None and probe.digest() != known["probe_digest"]:
+        document = read_document(path)
+        probe = Probe.load(probe_path(path)) if probe_path(path).exists() else None
+        if probe is not None and probe.digest() != document["probe_digest"]:
             raise InvalidInputError(f"the probe beside {path} is not the one this result is of")
-        return cls(**known, probe=probe)
+        return cls(**{name: document[name] for name in _saved_fields() if name in document}, probe=probe)
 
     def plot(self, path: str | os.PathLike | None = None) -> Any:
         """Draw the paper's figure: answers over the hash, the periodogram, and what chance would give.
@@ -166,14 +181,111 @@ class DetectionResult:
 
     def to_dict(self) -> dict[str, Any]:
         """The scalar findings, for logs and JSON."""
-        series = ("frequencies", "powers", "hash_values", "target_values", "probe", "null_samples")
-        fields = {name: getattr(self, name) for name in self.__dataclass_fields__ if name not in series}
-        return {**fields, "p_value": self.p_value, "p_bound": self.p_bound}
+        fields = {name: getattr(self, name) for name in _saved_fields() if name not in _SERIES}
+        return {**fields, "p_value": self.p_value, "p_bound": self.p_bound, "committed": self.committed}
+
+    def document(self) -> dict[str, Any]:
+        """All that :meth:`save` writes as JSON."""
+        series = {name: getattr(self, name) for name in _SERIES}
+        return {"format": FORMAT, **self.to_dict(), **series}
 
 
-def _probe_path(path: Path) -> Path:
+def refer_to(
+    result: DetectionResult, commitment: dict[str, Any] | None, suspect_first_seen: str | None
+) -> DetectionResult:
+    """A bare result with the commitment it refers to; its explanation says what that commitment is worth."""
+    return dataclasses.replace(
+        result,
+        commitment=commitment,
+        suspect_first_seen=suspect_first_seen,
+        explanation=f"{result.explanation} {_sentence(commitment, suspect_first_seen)}",
+    )
+
+
+def authenticate(document: Mapping[str, Any], key: WatermarkKey) -> str:
+    """The :attr:`DetectionResult.mac` that belongs to a saved document."""
+    content = {name: value for name, value in document.items() if name != "mac"}
+    canonical = json.dumps(content, sort_keys=True, separators=(",", ":")).encode()
+    return hmac.new(key.subkey("evidence"), canonical, hashlib.sha256).hexdigest()
+
+
+def read_document(path: Path) -> dict[str, Any]:
+    """The JSON that :meth:`DetectionResult.save` wrote, with all the fields a result needs."""
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise InvalidInputError(f"{path} is not a result that save wrote ({type(error).__name__})") from None
+    if not isinstance(document, dict) or document.get("format") != FORMAT:
+        raise InvalidInputError(f"{path} is not a result of the form {FORMAT}; was it written by a newer drw_hf?")
+    needed = {entry.name for entry in dataclasses.fields(DetectionResult) if entry.default is dataclasses.MISSING}
+    missing = needed - set(document)
+    if missing:
+        raise InvalidInputError(f"{path} lacks {sorted(missing)}; restore the file from a backup")
+    return document
+
+
+def probe_path(path: Path) -> Path:
+    """Where the probe of a saved result lies."""
     return path.with_suffix(".probe.npz")
+
+
+def as_iso(value: str | date | datetime, name: str = "suspect_first_seen") -> str:
+    """A day as an ISO date, a moment as an ISO time in UTC; what has no time zone is taken for UTC."""
+    try:
+        if isinstance(value, str):
+            value = _parse(value)
+        if isinstance(value, datetime):
+            moment = value if value.tzinfo is not None else value.replace(tzinfo=UTC)
+            return moment.astimezone(UTC).isoformat()
+        if isinstance(value, date):
+            return value.isoformat()
+    except (ValueError, OverflowError):
+        pass
+    raise InvalidInputError(
+        f"{name}={value!r}: expected a date like 2026-03-31, or a time like 2026-03-31T18:00+02:00"
+    )
+
+
+def moment_of(iso: str) -> datetime:
+    """The moment an ISO date or time names; of a day, its beginning in UTC, before which it was not yet."""
+    parsed = _parse(as_iso(iso))
+    return parsed if isinstance(parsed, datetime) else datetime.combine(parsed, time(), UTC)
+
+
+def _parse(iso: str) -> date | datetime:
+    try:
+        return date.fromisoformat(iso)
+    except ValueError:
+        return datetime.fromisoformat(iso)
 
 
 def _power_of_ten(log10: float) -> str:
     return f"{10.0**log10:.2g}" if log10 > -3 else f"1e{log10:.1f}" if log10 > -100 else f"1e{log10:.0f}"
+
+
+def _saved_fields() -> list[str]:
+    return [entry.name for entry in dataclasses.fields(DetectionResult) if entry.name not in _NOT_SAVED]
+
+
+def _is_committed(commitment: Mapping[str, Any] | None, first_seen: str | None) -> bool:
+    if commitment is None or first_seen is None:
+        return commitment is not None
+    return any(moment < moment_of(first_seen) for moment in _moments(commitment))
+
+
+def _moments(commitment: Mapping[str, Any]) -> list[datetime]:
+    """What a record says of when the commitment was there: the commit's date, and the time stamp's if it verified."""
+    stamp = commitment.get("timestamp")
+    told = [commitment.get("date"), stamp.get("time") if isinstance(stamp, Mapping) else None]
+    return [moment_of(moment) for moment in told if moment is not None]
+
+
+def _sentence(commitment: Mapping[str, Any] | None, first_seen: str | None) -> str:
+    if commitment is None:
+        return f"{NOT_COMMITTED}."
+    if not _is_committed(commitment, first_seen):
+        return f"{NOT_COMMITTED}: the commitment is not older than the suspect, which was first seen {first_seen}."
+    stamped = isinstance(commitment.get("timestamp"), Mapping)
+    return f"The key was committed to in {commitment.get('repo_id')} on {commitment.get('date')}: " + (
+        "its time stamp was verified." if stamped else "that date is the owner's word."
+    )

@@ -12,6 +12,7 @@ from transformers import EvalPrediction, Trainer
 
 from ..errors import ConfigurationError, DatasetError
 from ..keys.binding import labels_of, task_of, tokenizer_fingerprint
+from ..keys.files import refuse_model_beside_plain_key
 from .arguments import DistillationArguments
 from .labelling import LABELS, PROBABILITIES, label_with_teacher
 from .losses import hard_loss, soft_loss
@@ -80,6 +81,7 @@ class DistillationTrainer(Trainer):
             raise ConfigurationError("processing_class is missing: give the student's tokenizer")
         if args.requery and teacher is None:
             raise ConfigurationError("requery=True asks the teacher during training, but there is none; pass teacher=")
+        refuse_model_beside_plain_key(args.output_dir)  # a Trainer pushes its folder whole
         self.text_columns, self.gold_column = text_columns, gold_column
         self._agreement = False
         super().__init__(

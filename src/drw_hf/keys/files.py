@@ -30,6 +30,7 @@ logger = logging.getLogger(__name__)
 
 KEY_FILE = "drw_key.json"
 ARRAYS_FILE = "drw_key.safetensors"
+POINTER_FILE = "drw_key_pointer.json"  # beside a model whose key lies in another repository
 FORMAT, VERSION = "drw-hf-key", 1
 _SEALED_ARRAYS = "drw_hf.sealed"  # the one tensor of a sealed arrays file: a nonce and the ciphertext
 _NONCE_BYTES = 12
@@ -58,28 +59,38 @@ def write_key(
         _refuse_plain_beside_model(folder)
     _refuse_to_replace(folder, commitment)
 
+    files = encode_key(fields, arrays, commitment, passphrase)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise KeyFileError(f"cannot make the folder {folder}: {error.strerror}; choose another one") from None
+    for name, content in files.items():
+        write_atomically(folder / name, content)
+    return folder / KEY_FILE
+
+
+def encode_key(
+    fields: Mapping[str, Any], arrays: Mapping[str, np.ndarray], commitment: str, passphrase: str | None
+) -> dict[str, bytes]:
+    """The content of a key's files by name, the JSON last: once it is there, the key is whole."""
     fields = {**fields, "arrays_digest": _digest(save_arrays(dict(arrays))) if arrays else None}
     envelope: dict[str, Any] = {"format": FORMAT, "version": VERSION, "sealed": passphrase is not None}
     if passphrase is None:
         document = {**envelope, "commitment": commitment, "key": fields}
         document["digest"] = _digest(_canonical(document))
     else:
+        check_passphrase(passphrase)
         document = seal(_canonical(fields), passphrase, {**envelope, "commitment": commitment})
-
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise KeyFileError(f"cannot make the folder {folder}: {error.strerror}; choose another one") from None
-    if arrays:  # first: once the JSON is there, the key is whole
+    files = {}
+    if arrays:
         content = save_arrays(dict(arrays))
         if passphrase is not None:
             nonce = secrets.token_bytes(_NONCE_BYTES)
             sealed = nonce + _arrays_cipher(fields["secret"]).encrypt(nonce, content, None)
             content = save_arrays({_SEALED_ARRAYS: np.frombuffer(sealed, dtype=np.uint8)})
-        write_atomically(folder / ARRAYS_FILE, content)
-    path = folder / KEY_FILE
-    write_atomically(path, (json.dumps(document, indent=2, sort_keys=True) + "\n").encode())
-    return path
+        files[ARRAYS_FILE] = content
+    files[KEY_FILE] = (json.dumps(document, indent=2, sort_keys=True) + "\n").encode()
+    return files
 
 
 def read_key(
@@ -90,7 +101,7 @@ def read_key(
     path = path / KEY_FILE if path.is_dir() else path
     document = read_envelope(path)
     if document["sealed"]:
-        fields = _parse(unseal(document, passphrase))
+        fields = parse_json(unseal(document, passphrase))
     else:
         fields = document.get("key")
         unsigned = {name: value for name, value in document.items() if name != "digest"}
@@ -120,7 +131,7 @@ def read_envelope(path: Path) -> dict[str, Any]:
         ) from None
     except OSError as error:
         raise KeyFileError(f"cannot read {path}: {error.strerror or type(error).__name__}") from None
-    document = _parse(content)
+    document = parse_json(content)
     if not isinstance(document, dict) or document.get("format") != FORMAT:
         raise _damaged(path)
     version = document.get("version")
@@ -164,8 +175,13 @@ def _refuse_plain_beside_model(folder: Path) -> None:
 
 
 def refuse_model_beside_plain_key(folder: str | os.PathLike) -> None:
-    """Refuse a folder with a plain key in it as the place of a model: whoever pushed it would push the key."""
-    for path in (Path(folder) / KEY_FILE, *Path(folder).glob(f"*/{KEY_FILE}")):
+    """Refuse a folder with a plain key in it as the place of a model: whoever pushed it would push the key.
+
+    A Trainer's checkpoint lies in the folder that is pushed, so that one counts too.
+    """
+    folder = Path(folder)
+    places = [folder, folder.parent] if folder.name.startswith("checkpoint-") else [folder]
+    for path in (*(place / KEY_FILE for place in places), *folder.glob(f"*/{KEY_FILE}")):
         if path.exists() and not read_envelope(path)["sealed"]:
             raise KeyFileError(
                 f"{path} is a plain key, and a model saved here would take it along; move it away first"
@@ -213,7 +229,8 @@ def _load_arrays(content: bytes) -> dict[str, np.ndarray] | None:
         return None
 
 
-def _parse(content: bytes) -> Any:
+def parse_json(content: bytes) -> Any:
+    """A document, or None where it is none."""
     # A JSONDecodeError keeps the whole document, and with it the secret: it must not become anybody's context.
     try:
         return json.loads(content)

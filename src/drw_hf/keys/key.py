@@ -17,7 +17,7 @@ import torch
 from ..errors import DrwError, InvalidKeyError, KeyFileError, KeyMismatchError, KeySerializationError
 from . import binding, derivation
 from .commitment import commit
-from .files import VERSION, read_key, write_key
+from .files import VERSION, encode_key, read_key, write_key
 from .hash_rules import HashRule, load_hash_rule, resolve_hash_rule
 
 LAWS = ("direct", "paper")
@@ -216,13 +216,34 @@ class WatermarkKey:
 
         A plain key is refused where a model lies, another key is never replaced, and a crash leaves no half file.
         """
-        _, error = _without_frames(self._write, save_directory, passphrase)
+        _, error = without_frames(self._write, save_directory, passphrase)
         if error is not None:
             raise error
 
     @classmethod
-    def from_pretrained(cls, save_directory: str | os.PathLike, *, passphrase: str | None = None) -> Self:
-        """Load the key that :meth:`save_pretrained` wrote.
+    def from_pretrained(
+        cls,
+        name_or_path: str | os.PathLike,
+        *,
+        passphrase: str | None = None,
+        revision: str | None = None,
+        subfolder: str = "",
+        token: bool | str | None = None,
+        cache_dir: str | os.PathLike | None = None,
+        force_download: bool = False,
+        local_files_only: bool = False,
+    ) -> Self:
+        """Load the key that :meth:`save_pretrained` or :meth:`push_to_hub` wrote.
+
+        Parameters
+        ----------
+        name_or_path : str or path
+            A folder, or a repository on the Hub: that of the key, or of a model with its key beside it.
+        passphrase : str, optional
+            Opens a sealed key.
+        revision, subfolder, token, cache_dir, force_download, local_files_only
+            For a repository, as for :func:`huggingface_hub.hf_hub_download`. The key's files in the cache get mode
+            0600.
 
         Raises
         ------
@@ -230,11 +251,78 @@ class WatermarkKey:
             When a sealed key does not open.
         KeyFileError
             When there is no key, or it is damaged or of a newer format.
+        RepositoryAccessError
+            When the repository does not exist, or the token may not read it.
         """
-        key, error = _without_frames(cls._read, save_directory, passphrase)
+        folder = os.path.join(name_or_path, subfolder) if subfolder else name_or_path
+        if not os.path.exists(folder):
+            from ..hub.pull import is_repository, pull_key_files
+
+            if is_repository(name_or_path):
+                folder = pull_key_files(
+                    name_or_path,
+                    revision=revision,
+                    subfolder=subfolder,
+                    token=token,
+                    cache_dir=cache_dir,
+                    force_download=force_download,
+                    local_files_only=local_files_only,
+                )
+        key, error = without_frames(cls._read, folder, passphrase)
         if error is not None:
             raise error
         return key
+
+    def push_to_hub(
+        self,
+        repo_id: str,
+        *,
+        passphrase: str | None = None,
+        private: bool | None = True,
+        subfolder: str = "",
+        replace_key: bool = False,
+        commit_message: str | None = None,
+        token: bool | str | None = None,
+        revision: str | None = None,
+        create_pr: bool = False,
+    ) -> str:
+        """Push the key alone into a repository: sealed anywhere, plain into a private one only.
+
+        Parameters
+        ----------
+        repo_id : str
+            Where to; made, private by default, if it does not exist.
+        passphrase : str, optional
+            Seals the key.
+        subfolder : str
+            Where in the repository, so that one can hold several keys.
+        replace_key : bool
+            Let this key take the place of another one; that one stays in the repository's history.
+        private, commit_message, token, revision, create_pr
+            As in transformers.
+
+        Returns
+        -------
+        str
+            The commit's address.
+
+        Raises
+        ------
+        PlainKeyRefusedError
+            Before anything is uploaded, for a plain key and a repository that is not known to be private.
+        """
+        from ..hub.push import KeyTarget, push_key
+
+        target = KeyTarget(repo_id, subfolder=subfolder, private=private, revision=revision, create_pr=create_pr)
+        commit, error = without_frames(push_key, self, target, passphrase, replace_key, commit_message, token)
+        if error is not None:
+            raise error
+        return commit
+
+    def to_files(self, *, passphrase: str | None = None) -> dict[str, bytes]:
+        """The content of the files that :meth:`save_pretrained` writes, by name: the secret itself, if not sealed."""
+        fields, arrays = self._fields()
+        return encode_key({**fields, "secret": self.secret.hex()}, arrays, self.commitment(), passphrase)
 
     # -- what it gives
 
@@ -430,7 +518,7 @@ _FIELDS = tuple(field.name for field in dataclasses.fields(WatermarkKey) if fiel
 del WatermarkKey.__dataclass_fields__
 
 
-def _without_frames(function: Callable, *arguments: Any) -> tuple[Any, DrwError | None]:
+def without_frames(function: Callable, *arguments: Any) -> tuple[Any, DrwError | None]:
     """What a function returns, or the error it raised, without the frames whose locals hold a secret."""
     try:
         return function(*arguments), None

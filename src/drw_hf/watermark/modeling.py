@@ -4,7 +4,7 @@ import contextlib
 import copy
 import inspect
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextvars import ContextVar
 from typing import Any, ClassVar, Self
 
@@ -17,6 +17,7 @@ from transformers import (
     PreTrainedModel,
 )
 from transformers.initialization import no_init_weights
+from transformers.utils.hub import resolve_revision
 
 from ..errors import (
     ConfigurationError,
@@ -28,8 +29,8 @@ from ..errors import (
     UnsupportedModelError,
 )
 from ..keys.binding import labels_of, pad_token_id_of, plain_config, task_of, vocab_size_of
-from ..keys.files import KEY_FILE, refuse_model_beside_plain_key
-from ..keys.key import WatermarkKey
+from ..keys.files import refuse_model_beside_plain_key
+from ..keys.key import WatermarkKey, without_frames
 from .configuration import WatermarkedConfig
 from .marking import Keys, OutputOptions, protect
 from .tokens import Query
@@ -126,8 +127,9 @@ class _WatermarkedModel(PreTrainedModel):
         ----------
         pretrained_model_name_or_path : str or path
             A folder or repository with a plain classifier, or one that ``save_pretrained`` of a protected model wrote.
-        key : WatermarkKey or path
-            The key, or the folder it was saved in. Without it a sealed key lying in the model's folder is taken.
+        key : WatermarkKey, path or repository
+            The key, or the folder or repository it was saved in. Without it, the key that lies beside the model is
+            taken, at the same revision, or the one its pointer leads to; in a local folder only a sealed one.
         passphrase : str, optional
             Opens a sealed key.
         label_kind, sampling, sample_all
@@ -144,6 +146,12 @@ class _WatermarkedModel(PreTrainedModel):
         KeyMismatchError
             With a key for another model, or (unless ``replace_key``) another key than the saved one.
         """
+        # One commit for all: the config, the weights and the key.
+        kwargs["revision"] = resolve_revision(
+            pretrained_model_name_or_path,
+            kwargs.get("revision"),
+            **{name: kwargs[name] for name in ("token", "local_files_only", "cache_dir") if name in kwargs},
+        )
         options = {"label_kind": label_kind, "sampling": sampling, "sample_all": sample_all}
         options = {name: value for name, value in options.items() if value is not None}
         if not isinstance(config, WatermarkedConfig):  # Auto classes hand one over that has taken options in already
@@ -153,10 +161,14 @@ class _WatermarkedModel(PreTrainedModel):
                     f"{pretrained_model_name_or_path} is a protected model and has its own config; leave out config="
                 )
             config = found if isinstance(found, WatermarkedConfig) else config
-        folder = os.path.join(pretrained_model_name_or_path, kwargs.get("subfolder", ""))
-        key = _find_key(key, passphrase, folder)
+        if key is None:
+            key = _key_beside(pretrained_model_name_or_path, passphrase, kwargs)
+        elif not isinstance(key, WatermarkKey):
+            key = _loaded_key(key, passphrase, token=kwargs.get("token"), cache_dir=kwargs.get("cache_dir"))
         if not isinstance(config, WatermarkedConfig):
             if key is None:
+                if not os.path.isdir(pretrained_model_name_or_path):  # where there is no model, that is what to say
+                    AutoConfig.from_pretrained(pretrained_model_name_or_path, **_hub_arguments(kwargs))
                 raise MissingKeyError("to protect this model a key is needed; make one with WatermarkKey.generate")
             if config is not None:
                 kwargs["config"] = config
@@ -204,7 +216,8 @@ class _WatermarkedModel(PreTrainedModel):
             sample_all=sample_all,
             dtype=getattr(inner_config, "dtype", None),
         )
-        key = _find_key(key, passphrase, None)
+        if key is not None and not isinstance(key, WatermarkKey):
+            key = _loaded_key(key, passphrase)
         with no_init_weights():
             protected = cls(config, key=key, victim=model)
         protected.train(model.training)
@@ -354,8 +367,13 @@ class _WatermarkedModel(PreTrainedModel):
         model are merged into a copy of the weights first.
         """
         refuse_model_beside_plain_key(save_directory)
-        if kwargs.get("push_to_hub"):
-            kwargs.setdefault("private", True)
+        if kwargs.pop("push_to_hub", False):
+            names = inspect.signature(self.push_to_hub).parameters.keys() - {"max_shard_size"}
+            pushed = {name: kwargs.pop(name) for name in names & kwargs.keys()}
+            repo_id = pushed.pop("repo_id", os.path.basename(os.path.abspath(save_directory)))
+            self.save_pretrained(save_directory, *args, **kwargs)
+            self.push_to_hub(repo_id, **pushed)
+            return None
         if getattr(self.victim, "_hf_peft_config_loaded", False):
             raise UnsupportedModelError(
                 "the wrapped model has PEFT adapters injected, which the protected save cannot hold; load it as "
@@ -375,9 +393,88 @@ class _WatermarkedModel(PreTrainedModel):
         )
         return wrapped.save_pretrained(save_directory, *args, **kwargs)
 
-    def push_to_hub(self, repo_id: str, *args: Any, private: bool | None = True, **kwargs: Any) -> Any:
-        """As in transformers, but private unless asked otherwise: the weights are those of the clean model."""
-        return super().push_to_hub(repo_id, *args, private=private, **kwargs)
+    def push_to_hub(
+        self,
+        repo_id: str,
+        *,
+        passphrase: str | None = None,
+        private: bool | None = True,
+        key_repo_id: str | None = None,
+        push_key: bool = True,
+        replace_key: bool = False,
+        tokenizer: Any = None,
+        card: Mapping[str, Any] | None = None,
+        handler: bool = False,
+        timestamp_url: str | None = None,
+        commit_message: str | None = None,
+        commit_description: str | None = None,
+        token: bool | str | None = None,
+        revision: str | None = None,
+        create_pr: bool = False,
+        max_shard_size: int | str | None = "50GB",
+        tags: list[str] | None = None,
+    ) -> str:
+        """Push the model and its key, as one commit.
+
+        The weights are those of the clean model, so the repository is private unless asked otherwise. The key lies
+        beside them: sealed if a passphrase is given, else plain, which only a private repository gets.
+
+        Parameters
+        ----------
+        repo_id : str
+            Where to; made if it does not exist.
+        passphrase : str, optional
+            Seals the key.
+        key_repo_id : str, optional
+            Put the key into this private repository (in a folder named by its fingerprint) and leave a pointer.
+        push_key : bool
+            Whether to push the key at all.
+        replace_key : bool
+            Let the key take the place of another one that lies there: a rotation. That one stays in the history.
+        tokenizer : PreTrainedTokenizerBase, optional
+            Pushed along.
+        card : mapping, optional
+            For the model card: ``metrics`` (of clean and protected output, as :func:`drw_hf.fidelity.measure_accuracy`
+            gives them), ``dataset``, ``base_model``, ``license``, ``language``. An existing card's text survives.
+        handler : bool
+            Push a ``handler.py`` for Inference Endpoints along, which reads the passphrase from ``DRW_PASSPHRASE``.
+        timestamp_url : str, optional
+            A time-stamping authority (RFC 3161), asked for a proof of when the commitment existed.
+        private, commit_message, commit_description, token, revision, create_pr, max_shard_size, tags
+            As in transformers.
+
+        Returns
+        -------
+        str
+            The commit's address.
+
+        Raises
+        ------
+        PlainKeyRefusedError
+            Before anything is uploaded, for a plain key and a repository that is not known to be private.
+        """
+        from ..hub.push import ModelPush, push_model
+
+        options = ModelPush(
+            private=private,
+            key_repo_id=key_repo_id,
+            push_key=push_key,
+            replace_key=replace_key,
+            tokenizer=tokenizer,
+            card={**(card or {}), **({"tags": tags} if tags else {})},
+            handler=handler,
+            timestamp_url=timestamp_url,
+            commit_message=commit_message,
+            commit_description=commit_description,
+            token=token,
+            revision=revision,
+            create_pr=create_pr,
+            max_shard_size=max_shard_size or "50GB",
+        )
+        commit, error = without_frames(push_model, self, repo_id, passphrase, options)
+        if error is not None:
+            raise error
+        return commit
 
     # -- what belongs to the wrapped model
 
@@ -421,24 +518,38 @@ _HUB_ARGUMENTS = (
 )
 
 
+def _hub_arguments(kwargs: dict[str, Any]) -> dict[str, Any]:
+    return {name: kwargs[name] for name in _HUB_ARGUMENTS if name in kwargs}
+
+
 def _config_at(path: str | os.PathLike, kwargs: dict[str, Any]) -> PreTrainedConfig | None:
     """The configuration at a path or repository; None where there is none, as in a folder with an adapter alone."""
     try:
-        return AutoConfig.from_pretrained(path, **{name: kwargs[name] for name in _HUB_ARGUMENTS if name in kwargs})
+        return AutoConfig.from_pretrained(path, **_hub_arguments(kwargs))
     except ConfigurationError:
         raise
     except (OSError, ValueError):
         return None  # the wrapped class loads it, or says better what is missing
 
 
-def _find_key(key: Any, passphrase: str | None, folder: str | os.PathLike | None) -> Any:
-    """The key itself, or from the folder it was saved in, or (none given) from beside the model."""
-    if key is None and folder is not None and os.path.isfile(os.path.join(folder, KEY_FILE)):
-        refuse_model_beside_plain_key(folder)
-        key = folder
+def _loaded_key(key: Any, passphrase: str | None, **options: Any) -> Any:
+    """The key from the folder or repository it was saved in."""
     if isinstance(key, str | os.PathLike):
-        return WatermarkKey.from_pretrained(key, passphrase=passphrase)
+        return WatermarkKey.from_pretrained(key, passphrase=passphrase, **options)
     return key
+
+
+def _key_beside(model: str | os.PathLike, passphrase: str | None, kwargs: dict[str, Any]) -> WatermarkKey | None:
+    """The key that lies beside a model, in its folder or repository, or where its pointer leads."""
+    from ..hub.pull import Place, find_key_beside
+
+    names = Place.__dataclass_fields__.keys() & kwargs.keys()
+    path = find_key_beside(model, Place(str(model), **{name: kwargs[name] for name in names}))
+    if path is None:
+        return None
+    if os.path.isdir(model):  # in the cache of a private repository a plain key may lie; here somebody would push it
+        refuse_model_beside_plain_key(os.path.join(model, kwargs.get("subfolder", "")))
+    return WatermarkKey.from_pretrained(path, passphrase=passphrase)
 
 
 def _checked_key(config: WatermarkedConfig, key: Any, *, replace_key: bool) -> WatermarkKey:

@@ -1,0 +1,397 @@
+"""Commitments on the Hub: publishing one, and finding the first commit that carries it.
+
+A commitment lies in ``drw_commitments/``, in a file named after its first 16 digits, with its time stamp beside it, so
+that a repository can hold those of many keys. Nothing there is ever overwritten.
+"""
+
+import json
+import logging
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import chain
+from pathlib import PurePosixPath
+from typing import Any, Self
+
+from huggingface_hub import CommitOperationAdd, HfApi, RepoFile
+
+from ..errors import EvidenceError, HubError, InvalidInputError, TimestampError
+from ..keys.files import KEY_FILE, POINTER_FILE
+from ..keys.key import WatermarkKey
+from .history import History, Snapshot
+from .requests import hub_errors
+from .timestamps import Timestamp, check_trust, is_stamp_of, request_timestamp, verify_timestamp
+
+logger = logging.getLogger(__name__)
+
+FOLDER = "drw_commitments"
+STATUSES = ("verified", "absent", "not checked", "invalid")
+_DIGITS = re.compile(r"[0-9a-f]{64}", re.ASCII)
+_JSON_FIELDS = {"config.json": "key_commitment", KEY_FILE: "commitment", POINTER_FILE: "commitment"}
+_CARD = "README.md"
+_LARGEST_FILE = 2**20  # none of the files that carry a commitment comes near
+
+
+class NotCommitted(HubError):
+    """No revision of a repository carries the commitment."""
+
+
+@dataclass(frozen=True)
+class CommitmentRecord:
+    """Where a commitment was found, and what its date is worth.
+
+    A record that was read from a file is somebody's word, like the rest of that file; :func:`verify_commitment` makes
+    a fresh one.
+
+    Attributes
+    ----------
+    commitment : str
+        The 64 hexadecimal digits.
+    repo_id, repo_type : str
+        The repository on the Hub.
+    commit : str
+        The first commit that carries the commitment.
+    date : datetime
+        That commit's own date: the owner's word.
+    path : str
+        The file in it.
+    timestamp : Timestamp or None
+        What the time stamp says, where it verified.
+    timestamp_status : str
+        ``"verified"``; ``"absent"``; ``"not checked"``: there is one, and no trusted roots were given; ``"invalid"``.
+    timestamp_problem : str or None
+        Why an invalid one is invalid.
+    """
+
+    commitment: str
+    repo_id: str
+    repo_type: str
+    commit: str
+    date: datetime
+    path: str
+    timestamp: Timestamp | None = None
+    timestamp_status: str = "absent"
+    timestamp_problem: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.timestamp_status not in STATUSES or (self.timestamp is None) == (self.timestamp_status == "verified"):
+            raise EvidenceError(
+                f"timestamp_status={self.timestamp_status!r} does not fit the record: it is one of {list(STATUSES)}, "
+                "and a time stamp is kept if and only if it verified"
+            )
+
+    @property
+    def claimed_date(self) -> datetime:
+        """The date of the commit, by the owner's word."""
+        return self.date
+
+    @property
+    def proven_date(self) -> datetime | None:
+        """The date by which the key was certainly fixed: that of a verified time stamp, or None."""
+        return None if self.timestamp is None else self.timestamp.time
+
+    @property
+    def explanation(self) -> str:
+        """What the record proves, in plain words."""
+        found = f"{self.repo_id} carries the commitment {self.commitment[:16]} since its commit {self.commit[:12]}."
+        claimed = _readable(self.date)
+        if self.timestamp is not None:
+            return (
+                f"{found} {self.timestamp.authority} stamped it on {_readable(self.timestamp.time)}, and the stamp "
+                f"verifies: the key was fixed by then. The commit's own date, {claimed}, is the owner's word."
+            )
+        stamp = {
+            "absent": "No time stamp stands beside it.",
+            "not checked": "A time stamp stands beside it and was not checked; give trusted_roots= to verify it.",
+            "invalid": f"The time stamp beside it is not valid: {self.timestamp_problem}.",
+        }[self.timestamp_status]
+        return (
+            f"{found} That commit's date, {claimed}, is the owner's word: whoever pushes sets the dates, and history "
+            f"can be rewritten. {stamp}"
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """The record as JSON can hold it."""
+        return {
+            "commitment": self.commitment,
+            "repo_id": self.repo_id,
+            "repo_type": self.repo_type,
+            "commit": self.commit,
+            "date": self.date.isoformat(),
+            "path": self.path,
+            "timestamp": None if self.timestamp is None else self.timestamp.to_dict(),
+            "timestamp_status": self.timestamp_status,
+            "timestamp_problem": self.timestamp_problem,
+            "explanation": self.explanation,
+        }
+
+    @classmethod
+    def from_dict(cls, fields: dict[str, Any]) -> Self:
+        """The record that :meth:`to_dict` wrote down."""
+        try:
+            stamp = fields["timestamp"]
+            return cls(
+                commitment=fields["commitment"],
+                repo_id=fields["repo_id"],
+                repo_type=fields["repo_type"],
+                commit=fields["commit"],
+                date=datetime.fromisoformat(fields["date"]),
+                path=fields["path"],
+                timestamp=None if stamp is None else Timestamp.from_dict(stamp),
+                timestamp_status=fields["timestamp_status"],
+                timestamp_problem=fields["timestamp_problem"],
+            )
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            if isinstance(error, EvidenceError):
+                raise
+            raise EvidenceError(
+                "this is not the record of a commitment, or it was damaged; look it up again with verify_commitment"
+            ) from None
+
+
+def commitment_files(commitment: str, timestamp: bytes | None = None) -> dict[str, bytes]:
+    """The files by which a repository carries a commitment: path to content."""
+    text, stamp = _paths(commitment)
+    files = {text: commitment.encode("ascii")}
+    return files if timestamp is None else {**files, stamp: timestamp}
+
+
+def publish_commitment(
+    key: WatermarkKey | str,
+    repo_id: str,
+    *,
+    private: bool = False,
+    timestamp_url: str | None = None,
+    token: bool | str | None = None,
+    revision: str | None = None,
+) -> str:
+    """Commit to a key in a repository, without any model: before the model is served, so that it counts.
+
+    A commitment shows nothing of the key. The repository is made if there is none; the same commitment again changes
+    nothing, except that a missing time stamp is added. All goes into one commit.
+
+    Parameters
+    ----------
+    key : WatermarkKey or str
+        The key, or the 64 digits of its commitment.
+    repo_id : str
+        The repository, best one that is public: a private one convinces nobody.
+    private : bool
+        Whether a repository that is made is private.
+    timestamp_url : str, optional
+        A time-stamping authority (RFC 3161) to have the commitment stamped by; without a stamp the date is the owner's
+        word. Needs the extra ``drw_hf[timestamp]``.
+    token : bool or str, optional
+        As for :class:`huggingface_hub.HfApi`.
+    revision : str, optional
+        The branch to commit to.
+
+    Returns
+    -------
+    str
+        The address of the commit.
+    """
+    commitment = _as_digits(key)
+    text, stamp = _paths(commitment)
+    api = HfApi(token=token, library_name="drw_hf")
+    head, files = None, {}
+    with hub_errors(repo_id, "publishing in"):
+        if "/" not in repo_id:  # else the Hub would take it for one of its own
+            repo_id = f"{api.whoami()['name']}/{repo_id}"
+        exists = api.repo_exists(repo_id)
+    if exists:
+        info, files = _look(api, repo_id, "model", revision, [text, stamp])
+        head = info.sha
+        if info.private and not private:
+            logger.warning("%s is private, and a commitment that nobody can look up convinces nobody", repo_id)
+    if timestamp_url is None:
+        files.pop(stamp, None)  # a stamp that is there stays as it is
+    _refuse_anything_else(History(repo_id, token=token), files, head, commitment)
+
+    response = None if timestamp_url is None or stamp in files else request_timestamp(commitment, timestamp_url)
+    missing = {path: what for path, what in commitment_files(commitment, response).items() if path not in files}
+    if not missing:
+        return f"{api.endpoint}/{repo_id}/commit/{head}"
+    with hub_errors(repo_id, "publishing in", revision):
+        if not exists:
+            api.create_repo(repo_id, private=private)
+        return api.create_commit(
+            repo_id,
+            [CommitOperationAdd(path, content) for path, content in missing.items()],
+            commit_message=f"Commit to the watermark key {commitment[:16]}",
+            revision=revision,
+            parent_commit=head,
+        ).commit_url
+
+
+def verify_commitment(
+    key: WatermarkKey | str,
+    repo_id: str,
+    *,
+    trusted_roots: Sequence[str | os.PathLike | bytes] = (),
+    revision: str | None = None,
+    token: bool | str | None = None,
+    repo_type: str = "model",
+) -> CommitmentRecord:
+    """Find the first commit of a repository that carries the commitment to a key, and what its date is worth.
+
+    The history is walked from its beginning. A commitment may stand in ``drw_commitments/``, in a ``config.json``, in
+    the open part of a key or of a pointer to one, or in the model card. The date of the commit is the owner's word,
+    unless the time stamp beside it verifies, at the newest revision or as any commit had it.
+
+    Parameters
+    ----------
+    key : WatermarkKey or str
+        The key, or the 64 digits of its commitment.
+    repo_id : str
+        The repository on the Hub.
+    trusted_roots : sequence of path or bytes
+        PEM files with the root certificates of the time-stamping authorities that you trust; without any, a time stamp
+        is not checked.
+    revision : str, optional
+        The branch, tag or commit whose history is walked.
+    token : bool or str, optional
+        As for :class:`huggingface_hub.HfApi`.
+    repo_type : str
+        ``"model"``, ``"dataset"`` or ``"space"``.
+
+    Raises
+    ------
+    NotCommitted
+        When no commit carries it.
+    RepositoryAccessError
+        When the repository is missing, or private and the token does not open it.
+    """
+    commitment = _as_digits(key)
+    if trusted_roots:
+        check_trust(trusted_roots)
+    text, stamp = _paths(commitment)
+    api = HfApi(token=token, library_name="drw_hf")
+    info, newest = _look(api, repo_id, repo_type, revision, [stamp])
+    history = History(repo_id, repo_type=repo_type, token=token)
+
+    passed: list[tuple[RepoFile, str]] = []
+    with closing(history.snapshots([info.sha])) as snapshots:
+        for snapshot in snapshots:
+            passed += _stamps_in(snapshot, stamp)
+            files = sorted(snapshot.files, key=lambda file: file.path != text)  # where it belongs, before elsewhere
+            path = next((file.path for file in files if _carries(history, file, snapshot.commit, commitment)), None)
+            if path is not None:
+                break
+        else:
+            raise NotCommitted(
+                f"no revision of {repo_id} carries the commitment {commitment[:16]}; publish it with "
+                "publish_commitment before the model is served: a finding made without one is marked as uncommitted"
+            )
+        # The newest revision's stamp first; the rest of the history is read only if that one will not do.
+        later = (found for snapshot in snapshots for found in _stamps_in(snapshot, stamp))
+        stamps = _contents(history, chain([(file, info.sha) for file in newest.values()], passed, later))
+        verdict = _judge(stamps, commitment, trusted_roots)
+    return CommitmentRecord(
+        commitment=commitment,
+        repo_id=repo_id,
+        repo_type=repo_type,
+        commit=snapshot.commit,
+        date=snapshot.date,
+        path=path,
+        **verdict,
+    )
+
+
+def _judge(
+    stamps: Iterator[bytes], commitment: str, trusted_roots: Sequence[str | os.PathLike | bytes]
+) -> dict[str, Any]:
+    """The first stamp that verifies, or why none does."""
+    problem = None
+    for stamp in stamps:
+        if not trusted_roots:
+            return {"timestamp_status": "not checked"}
+        try:
+            return {
+                "timestamp": verify_timestamp(stamp, commitment, trusted_roots),
+                "timestamp_status": "verified",
+            }
+        except TimestampError as error:
+            problem = problem or str(error)
+    return {"timestamp_status": "absent" if problem is None else "invalid", "timestamp_problem": problem}
+
+
+def _look(
+    api: HfApi, repo_id: str, repo_type: str, revision: str | None, paths: list[str]
+) -> tuple[Any, dict[str, RepoFile]]:
+    """What the Hub says of a repository at a revision, and those of the files that are there."""
+    with hub_errors(repo_id, "reading", revision):
+        info = api.repo_info(repo_id, repo_type=repo_type, revision=revision)
+        found = api.get_paths_info(repo_id, paths, repo_type=repo_type, revision=info.sha)
+    return info, {file.path: file for file in found if isinstance(file, RepoFile)}
+
+
+def _refuse_anything_else(history: History, files: Mapping[str, RepoFile], head: str | None, commitment: str) -> None:
+    """Refuse a repository that holds something else under this commitment's names."""
+    text, stamp = _paths(commitment)
+    if text in files and history.read(files[text], head).strip() != commitment.encode("ascii"):
+        wrong, expected = text, "the commitment"
+    elif stamp in files and not is_stamp_of(history.read(files[stamp], head), commitment):
+        wrong, expected = stamp, "a time stamp of the commitment"
+    else:
+        return
+    raise HubError(
+        f"{wrong} in {history.repo_id} is not {expected} {commitment[:16]}, and nothing is overwritten there; publish "
+        "in another repository, or delete that file first"
+    )
+
+
+def _stamps_in(snapshot: Snapshot, path: str) -> list[tuple[RepoFile, str]]:
+    return [(file, snapshot.commit) for file in snapshot.files if file.path == path]
+
+
+def _contents(history: History, files: Iterable[tuple[RepoFile, str]]) -> Iterator[bytes]:
+    """What files hold, each content once."""
+    seen = set()
+    for file, commit in files:
+        if file.blob_id not in seen and file.size <= _LARGEST_FILE:
+            seen.add(file.blob_id)
+            yield history.read(file, commit)
+
+
+def _carries(history: History, file: RepoFile, commit: str, commitment: str) -> bool:
+    """Whether a file holds the commitment where one belongs; only files that may are fetched."""
+    name = PurePosixPath(file.path).name
+    if file.size > _LARGEST_FILE:
+        return False
+    if file.path == _paths(commitment)[0]:
+        return history.read(file, commit).strip() == commitment.encode("ascii")
+    if name == _CARD:
+        return commitment.encode("ascii") in history.read(file, commit)
+    if name in _JSON_FIELDS:
+        return _field(history.read(file, commit), _JSON_FIELDS[name]) == commitment
+    return False
+
+
+def _field(content: bytes, name: str) -> Any:
+    # A decoding error keeps the whole document, which may be a plain key: it must not become anybody's context.
+    try:
+        document = json.loads(content)
+    except (ValueError, RecursionError):
+        return None
+    return document.get(name) if isinstance(document, dict) else None
+
+
+def _paths(commitment: str) -> tuple[str, str]:
+    """Where a commitment and its time stamp lie in a repository."""
+    if not isinstance(commitment, str) or not _DIGITS.fullmatch(commitment):
+        raise InvalidInputError("a commitment is 64 lower-case hexadecimal digits, as key.commitment() gives them")
+    return f"{FOLDER}/{commitment[:16]}.txt", f"{FOLDER}/{commitment[:16]}.tsr"
+
+
+def _as_digits(key: WatermarkKey | str) -> str:
+    commitment = key.commitment() if isinstance(key, WatermarkKey) else key
+    _paths(commitment)
+    return commitment
+
+
+def _readable(moment: datetime) -> str:
+    return moment.strftime("%Y-%m-%d %H:%M:%S %Z").strip()

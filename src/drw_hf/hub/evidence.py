@@ -1,0 +1,356 @@
+"""Replaying a claim: does saved evidence say what its probe, its key and its commitment say?
+
+Whoever judges a claim gets the evidence, the probe beside it and the key, and needs nobody's word for the rest:
+every figure is computed anew, and the commitment is looked up where it was published. What cannot be decided is said
+to be open, and is not taken for granted.
+"""
+
+import json
+import math
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import date, datetime, timedelta
+from pathlib import Path
+from typing import Any, Literal
+
+from ..detection.detect import Tried, examine, key_settings
+from ..detection.probing import Probe
+from ..detection.result import (
+    DetectionResult,
+    as_iso,
+    authenticate,
+    moment_of,
+    probe_path,
+    read_document,
+    refer_to,
+)
+from ..errors import DrwError, EvidenceError, HubError, InvalidInputError
+from ..keys.key import WatermarkKey
+from .commitments import CommitmentRecord, NotCommitted, verify_commitment
+
+TOLERANCE = 1e-6  # relative: what other versions of numpy and torch may round differently, and far less than matters
+_NEAR_ZERO = 1e-9
+_MOST_SIMULATED = 1_000  # no saved figure takes more, and a file must not make its reader work without end
+_TRIED = ("keys_tried", "suspects_tested", "looks")
+_OF_THE_KEY = ("key_commitment", "key_fingerprint", "frequency", "target_label", "settings")
+_OF_THE_CLAIM = ("format", "created_at", "versions", "mac", "commitment", "suspect_first_seen")
+_DERIVED = ("p_value", "p_bound", "committed")
+_MARKS = {"passed": "✓", "failed": "✗", "open": "?"}
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing that was looked at: ``"passed"``, ``"failed"``, or ``"open"`` where it could not be decided."""
+
+    name: str
+    status: Literal["passed", "failed", "open"]
+    detail: str
+
+    def __str__(self) -> str:
+        return _printable(f"{_MARKS[self.status]} {self.name}: {self.detail}")
+
+
+@dataclass(frozen=True)
+class Verification:
+    """What replaying a claim found.
+
+    Attributes
+    ----------
+    claim : str
+        What the evidence says, in its own words. That the checks passed means that it may say so, whatever it is.
+    checks : tuple of Check
+    """
+
+    claim: str
+    checks: tuple[Check, ...]
+
+    @property
+    def holds(self) -> bool:
+        """Whether every check passed."""
+        return all(check.status == "passed" for check in self.checks)
+
+    @property
+    def failed(self) -> tuple[Check, ...]:
+        """The checks that failed."""
+        return tuple(check for check in self.checks if check.status == "failed")
+
+    @property
+    def open(self) -> tuple[Check, ...]:
+        """The checks that could not be decided."""
+        return tuple(check for check in self.checks if check.status == "open")
+
+    def to_dict(self) -> dict[str, Any]:
+        """The verification as JSON can hold it."""
+        return {"claim": self.claim, "holds": self.holds, "checks": [asdict(check) for check in self.checks]}
+
+    def __str__(self) -> str:
+        return "\n".join([_printable(f"The evidence says: {self.claim}"), *map(str, self.checks)])
+
+
+def verify_evidence(
+    evidence: str | os.PathLike | DetectionResult,
+    *,
+    key: WatermarkKey,
+    repo_id: str | None = None,
+    trusted_roots: Sequence[str | os.PathLike | bytes] = (),
+    suspect_first_seen: str | date | datetime | None = None,
+    token: str | bool | None = None,
+    revision: str | None = None,
+) -> Verification:
+    """Replay a claim, check by check.
+
+    Parameters
+    ----------
+    evidence : path or DetectionResult
+        What :meth:`DetectionResult.save` wrote, with the probe beside it.
+    key : WatermarkKey
+        The key, as its owner discloses it.
+    repo_id : str, optional
+        The repository on the Hub where the commitment was published.
+    trusted_roots : sequence of path or bytes
+        PEM files of the time-stamping authorities that you trust. Without a time stamp that verifies, the date of a
+        commitment is the owner's word, and the check stays open.
+    suspect_first_seen : str, date or datetime, optional
+        When the suspect was first seen, where the evidence does not say; it must not contradict the evidence. Without
+        a time zone it is UTC, and a date is the beginning of that day.
+    token, revision
+        For the repository, as in :func:`drw_hf.hub.verify_commitment`.
+
+    Returns
+    -------
+    Verification
+
+    Raises
+    ------
+    EvidenceError
+        When there is nothing to replay: the file is missing, damaged, or of a newer format.
+    TimestampError
+        When trusted roots cannot be read.
+    """
+    first_seen = None if suspect_first_seen is None else as_iso(suspect_first_seen)
+    hub = {"trusted_roots": trusted_roots, "token": token, "revision": revision}
+    document, probe_or_reason = _read(evidence)
+    checks = [_check_unaltered(document, key), _check_key(document, key), _check_parameters(document, key)]
+    probe_check = _check_probe(document, probe_or_reason)
+    replayed = _replay(document, probe_or_reason if probe_check.status == "passed" else None, key)
+    checks += [probe_check, _check_statistic(document, replayed), _check_tried(document, replayed)]
+    checks.append(_check_commitment(document, key, repo_id, first_seen, **hub))
+    return Verification(f"{document['verdict']}. {document['explanation']}", tuple(checks))
+
+
+def _read(evidence: str | os.PathLike | DetectionResult) -> tuple[dict[str, Any], Probe | str]:
+    """The evidence as JSON says it, and the probe or why there is none."""
+    if isinstance(evidence, DetectionResult):
+        return json.loads(json.dumps(evidence.document())), evidence.probe or "the result holds no probe"
+    path = Path(evidence)
+    try:
+        document = read_document(path)
+    except InvalidInputError as error:
+        raise EvidenceError(str(error)) from None
+    place = probe_path(path)
+    if not place.is_file():
+        return document, f"{place.name} does not lie beside the evidence; put it there"
+    try:
+        return document, Probe.load(place)
+    except Exception as error:  # whatever zip, zlib, numpy and JSON make of a damaged file
+        return document, f"{place.name} is damaged ({type(error).__name__}); restore it from a backup"
+
+
+# -- what the evidence says of itself
+
+
+def _check_unaltered(document: Mapping[str, Any], key: WatermarkKey) -> Check:
+    name = "the file is as the holder of the key saved it"
+    if document.get("mac") is None:
+        return Check(name, "open", "it has no authentication code: it was saved by an earlier drw_hf, or altered")
+    if document["mac"] != authenticate(document, key):
+        return Check(name, "failed", "its authentication code is not that of this content under this key")
+    return Check(name, "passed", "its authentication code is right")
+
+
+def _check_key(document: Mapping[str, Any], key: WatermarkKey) -> Check:
+    expected = {"key_commitment": key.commitment(), "key_fingerprint": key.fingerprint}
+    wrong = [name for name, value in expected.items() if document[name] != value]
+    name = "the key is the one the evidence names"
+    if wrong:
+        return Check(name, "failed", f"{_listed(wrong)} in the evidence is not that of the key {key.fingerprint}")
+    return Check(name, "passed", f"its commitment begins with {key.fingerprint}")
+
+
+def _check_parameters(document: Mapping[str, Any], key: WatermarkKey) -> Check:
+    """Compare names and values, and show names alone: the values belong to the secret."""
+    name = "the parameters are the key's"
+    settings = document["settings"] if isinstance(document["settings"], dict) else {}
+    recorded = {**settings, "frequency": document["frequency"], "target_label": document["target_label"]}
+    expected = {**key_settings(key), "frequency": key.frequency, "target_label": key.target_label}
+    wrong = [each for each, value in expected.items() if each not in recorded or recorded[each] != value]
+    if wrong:
+        return Check(name, "failed", f"{_listed(wrong)} in the evidence is not what the key says")
+    return Check(name, "passed", f"{_listed(list(expected))} agree")
+
+
+def _check_probe(document: Mapping[str, Any], probe: Probe | str) -> Check:
+    name = "the probe is the one that was analysed"
+    if isinstance(probe, str):
+        return Check(name, "failed", probe)
+    recorded = {"probe_digest": document["probe_digest"], "suspect": document["suspect"]}
+    found = {"probe_digest": probe.digest(), "suspect": probe.suspect_name}
+    wrong = [each for each in found if recorded[each] != found[each]]
+    if wrong:
+        return Check(name, "failed", f"{_listed(wrong)} in the evidence is not that of the probe")
+    return Check(name, "passed", f"{probe.n_texts} texts, SHA-256 {found['probe_digest'][:16]}…")
+
+
+# -- the figures
+
+
+def _replay(document: Mapping[str, Any], probe: Probe | None, key: WatermarkKey) -> dict[str, Any] | Check:
+    """The document as it comes out of the probe today, or a check that says why it does not."""
+    name = "the figures follow from the probe"
+    if probe is None:
+        return Check(name, "open", "without the probe they cannot be computed again")
+    if _undeclared(document):
+        return Check(name, "open", "p-values cannot be computed without knowing what was tried")
+    settings = document["settings"] if isinstance(document["settings"], dict) else {}
+    counts, simulated = settings.get("logged_counts"), settings.get("simulated_keys")
+    if counts is True or (simulated is None and document["p_snr_p_value"] is not None):
+        return Check(name, "open", "an earlier drw_hf saved the result without the counts, or keys drawn, it used")
+    try:
+        bare = examine(
+            probe,
+            key,
+            Tried(*(document[each] for each in _TRIED)),
+            document["level"],
+            logged_counts={int(id_): count for id_, count in counts.items()} if counts else None,
+            simulated_keys=min(simulated or 0, _MOST_SIMULATED),
+        )
+        result = refer_to(bare, document.get("commitment"), document.get("suspect_first_seen"))
+        return json.loads(json.dumps(result.document()))
+    except DrwError as error:
+        return Check(name, "failed", f"the probe does not allow the test: {error}")
+    except Exception as error:  # settings and arrays of the wrong kinds, in files that somebody made up
+        return Check(name, "failed", f"the evidence does not allow the test ({type(error).__name__})")
+
+
+def _check_statistic(document: Mapping[str, Any], replayed: dict[str, Any] | Check) -> Check:
+    if isinstance(replayed, Check):
+        return replayed
+    name = "the figures follow from the probe"
+    elsewhere = {*_OF_THE_KEY, *_OF_THE_CLAIM, *_DERIVED}
+    if document.get("mac") is None:
+        elsewhere.add("explanation")  # earlier versions said nothing of commitments there
+    compared = [each for each in replayed if each not in elsewhere]
+    wrong = [each for each in compared if not _agree(document[each], replayed[each])]
+    derived = {"p_value": _power(document["log10_p"]), "p_bound": _power(document["log10_bound"])}
+    derived["committed"] = replayed["committed"]
+    wrong += [each for each in _DERIVED if each in document and not _agree(document[each], derived[each], 0.0)]
+    unknown = set(document) - set(replayed)
+    if unknown:
+        return Check(name, "failed", f"the evidence holds what drw_hf does not write: {_listed(sorted(unknown))}")
+    if wrong:
+        told = [_told(each, document[each], replayed[each]) for each in wrong]
+        return Check(name, "failed", f"computed again, these differ: {_listed(told)}")
+    return Check(name, "passed", f"computed again, all {len(compared)} agree within {TOLERANCE:g}")
+
+
+def _check_tried(document: Mapping[str, Any], replayed: dict[str, Any] | Check) -> Check:
+    name = "what was tried is declared, and corrected for"
+    undeclared = _undeclared(document)
+    if undeclared:
+        return Check(name, "failed", f"{_listed(undeclared)}: expected how many there were, this one included")
+    declared = ", ".join(f"{each}={document[each]}" for each in _TRIED)
+    if isinstance(replayed, Check):
+        return Check(name, "open", f"declared are {declared}; the correction cannot be computed again")
+    if not all(_agree(document[each], replayed[each]) for each in ("log10_p", "log10_bound")):
+        return Check(name, "failed", f"declared are {declared}, and the p-values are not corrected for that")
+    return Check(name, "passed", f"{declared}; that there were no more is the owner's word")
+
+
+def _undeclared(document: Mapping[str, Any]) -> list[str]:
+    return [each for each in _TRIED if type(document[each]) is not int or document[each] < 1]
+
+
+def _agree(recorded: Any, computed: Any, near_zero: float = _NEAR_ZERO) -> bool:
+    """Numbers within the tolerance, everything else exactly."""
+    if isinstance(computed, float):
+        if type(recorded) not in (int, float):
+            return False
+        both_nan = math.isnan(recorded) and math.isnan(computed)
+        return both_nan or math.isclose(recorded, computed, rel_tol=TOLERANCE, abs_tol=near_zero)
+    if type(recorded) is not type(computed):
+        return False
+    if isinstance(computed, list):
+        return len(recorded) == len(computed) and all(map(_agree, recorded, computed))
+    return recorded == computed
+
+
+def _power(log10: Any) -> float:
+    return 10.0**log10 if type(log10) in (int, float) and log10 <= 0.0 else math.nan
+
+
+def _told(name: str, recorded: Any, computed: Any) -> str:
+    """A field with both its values, where they are single numbers."""
+    if not all(type(value) in (int, float, type(None)) for value in (recorded, computed)):
+        return name
+    return f"{name} (recorded {recorded}, computed {computed})"
+
+
+def _printable(text: str) -> str:
+    """Text on one line: what others wrote must not draw checks of its own on a terminal."""
+    return "".join(letter if letter.isprintable() else "\ufffd" for letter in text)
+
+
+def _listed(names: Iterable[str], most: int = 5) -> str:
+    names = list(names)
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
+# -- the commitment
+
+
+def _check_commitment(
+    document: Mapping[str, Any], key: WatermarkKey, repo_id: str | None, first_seen: str | None, **hub: Any
+) -> Check:
+    name = "the key was committed to before the suspect was first seen"
+    declared = document.get("suspect_first_seen")
+    try:
+        moments = [moment_of(iso) for iso in (declared, first_seen) if iso is not None]
+    except InvalidInputError:
+        return Check(name, "failed", "the evidence declares suspect_first_seen with something that is no date")
+    if len(set(moments)) > 1:
+        return Check(name, "failed", f"the evidence declares that it was {declared}, which {first_seen} contradicts")
+    if repo_id is None:
+        recorded = document.get("commitment")
+        named = f"; the evidence names {recorded.get('repo_id')}" if isinstance(recorded, dict) else ""
+        return Check(name, "open", f"uncommitted, as long as no repository with the commitment is given{named}")
+    if not moments:
+        return Check(name, "open", "neither the evidence nor the caller says when the suspect was first seen")
+    try:
+        record = verify_commitment(key, repo_id, **hub)
+    except NotCommitted as error:
+        return Check(name, "failed", f"uncommitted: {error}")
+    except HubError as error:
+        return Check(name, "open", str(error))
+    return Check(name, *_compare(record, document.get("commitment"), moments[0]))
+
+
+def _compare(record: CommitmentRecord, recorded: Any, first_seen: datetime) -> tuple[str, str]:
+    """Whether what was found is older than the suspect: proven, on the owner's word, or not at all."""
+    stamp = record.timestamp
+    if stamp is not None and stamp.time + (stamp.accuracy or timedelta()) < first_seen:
+        return "passed", f"{record.explanation} The suspect was first seen {first_seen}."
+    changed = _contradicted(recorded, record)
+    if changed:
+        return "failed", f"the evidence refers to something else in {record.repo_id}: {_listed(changed)} differ"
+    if record.claimed_date < first_seen:
+        return "open", f"it is on the owner's word, not proven. {record.explanation}"
+    return "failed", f"it is not older than the suspect, which was first seen {first_seen}. {record.explanation}"
+
+
+def _contradicted(recorded: Any, record: CommitmentRecord) -> list[str]:
+    """What the evidence says of the same repository and is not found there: its history may have been rewritten."""
+    found = record.to_dict()
+    if not isinstance(recorded, dict) or recorded.get("repo_id") != found["repo_id"]:
+        return []
+    return [each for each in ("commitment", "commit", "date", "path") if recorded.get(each) != found[each]]

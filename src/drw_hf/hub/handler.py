@@ -1,0 +1,19 @@
+"""The files that make a repository with a protected model an Inference Endpoint; pushed on request."""
+
+from pathlib import Path
+
+from packaging.version import Version
+
+from .._version import __version__
+
+_TEMPLATE = Path(__file__).parent / "templates" / "handler.py"
+
+
+def handler_files() -> dict[str, bytes]:
+    """The custom handler and what it needs installed, by their names in the repository.
+
+    The handler loads the protected model with the key that lies beside it (or that a pointer leads to), takes the
+    passphrase from the environment variable ``DRW_PASSPHRASE``, and does not start without the key.
+    """
+    requirement = f"drw_hf>={Version(__version__).base_version}\n"
+    return {"handler.py": _TEMPLATE.read_bytes(), "requirements.txt": requirement.encode()}

@@ -1,0 +1,85 @@
+"""A repository's past: every commit that a branch, a tag or a pull request leads to, and what lay in it."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+
+from huggingface_hub import HfApi, RepoFile, hf_hub_url
+from huggingface_hub.utils import build_hf_headers, hf_raise_for_status, http_backoff
+from huggingface_hub.utils import tqdm as progress_bar
+
+from .requests import hub_errors
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A commit and the files that lay in it."""
+
+    commit: str
+    date: datetime
+    refs: tuple[str, ...]
+    files: tuple[RepoFile, ...]
+
+
+class History:
+    """The history of a repository, read-only.
+
+    File contents are kept in memory and fetched once, however many commits hold them: nothing gets into the cache,
+    where a key would outlive its reader.
+
+    Parameters
+    ----------
+    repo_id, repo_type, token
+        As for :class:`huggingface_hub.HfApi`.
+    """
+
+    def __init__(self, repo_id: str, *, repo_type: str = "model", token: bool | str | None = None):
+        self.repo_id = repo_id
+        self.repo_type = repo_type
+        self._api = HfApi(token=token, library_name="drw_hf")
+        self._blobs: dict[str, bytes] = {}
+
+    def is_private(self) -> bool:
+        """Whether the repository is private now."""
+        with hub_errors(self.repo_id):
+            return self._api.repo_info(self.repo_id, repo_type=self.repo_type).private is True
+
+    def refs(self) -> dict[str, str]:
+        """Every branch, tag and pull request, and the commit at its tip."""
+        with hub_errors(self.repo_id):
+            found = self._api.list_repo_refs(self.repo_id, repo_type=self.repo_type, include_pull_requests=True)
+        every = [*found.branches, *found.tags, *(found.pull_requests or []), *(found.converts or [])]
+        return {ref.ref: ref.target_commit for ref in every}
+
+    def snapshots(self, revisions: list[str] | None = None, progress: bool = True) -> Iterator[Snapshot]:
+        """Every commit that the revisions (default: all refs) lead to, each once, a parent before its children.
+
+        Not in the order of their dates: those can be set at will.
+        """
+        dates: dict[str, datetime] = {}
+        leading: dict[str, list[str]] = {}
+        with hub_errors(self.repo_id):
+            for revision in self.refs() if revisions is None else revisions:
+                commits = self._api.list_repo_commits(self.repo_id, repo_type=self.repo_type, revision=revision)
+                for commit in reversed(commits):
+                    dates[commit.commit_id] = commit.created_at
+                    leading.setdefault(commit.commit_id, []).append(revision)
+        order = list(dates)
+        with progress_bar(order, desc=f"Commits of {self.repo_id}", disable=not progress or len(order) < 10) as bar:
+            for commit in bar:
+                with hub_errors(self.repo_id):
+                    tree = self._api.list_repo_tree(
+                        self.repo_id, repo_type=self.repo_type, revision=commit, recursive=True
+                    )
+                    files = tuple(entry for entry in tree if isinstance(entry, RepoFile))
+                yield Snapshot(commit, dates[commit], tuple(leading[commit]), files)
+
+    def read(self, file: RepoFile, commit: str) -> bytes:
+        """A file's content as it was in a commit."""
+        if file.blob_id not in self._blobs:
+            url = hf_hub_url(self.repo_id, file.path, repo_type=self.repo_type, revision=commit)
+            with hub_errors(self.repo_id):
+                response = http_backoff("GET", url, headers=build_hf_headers(token=self._api.token))
+                hf_raise_for_status(response)
+            self._blobs[file.blob_id] = response.content
+        return self._blobs[file.blob_id]

@@ -1,0 +1,153 @@
+"""What goes wrong between us and the Hub, in our own words."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+import httpx2
+from huggingface_hub.errors import (
+    DisabledRepoError,
+    GatedRepoError,
+    HfHubHTTPError,
+    HFValidationError,
+    LocalEntryNotFoundError,
+    LocalTokenNotFoundError,
+    OfflineModeIsEnabled,
+    RemoteEntryNotFoundError,
+    RepositoryNotFoundError,
+    RevisionNotFoundError,
+    RevisionResolutionError,
+)
+
+from ..errors import DrwError, HubError, RepositoryAccessError
+
+_TRANSLATED = (
+    httpx2.HTTPError,  # HfHubHTTPError is one, and so is whatever the connection does
+    httpx2.InvalidURL,
+    ConnectionError,  # OfflineModeIsEnabled is one
+    TimeoutError,
+    HFValidationError,
+    LocalEntryNotFoundError,
+    LocalTokenNotFoundError,
+    RevisionResolutionError,
+    RuntimeError,  # uploads to LFS and Xet storage fail with a bare one
+)
+
+
+@contextmanager
+def hub_errors(repo_id: str, doing: str = "reading", revision: str | None = None) -> Iterator[None]:
+    """Turn what huggingface_hub raises inside the block into :class:`HubError` or :class:`RepositoryAccessError`.
+
+    Only calls to the Hub belong into the block. A file that a repository does not have (``EntryNotFoundError``) passes
+    unchanged, and so do our own errors. The new error keeps nothing of the old one: its frames may hold the files that
+    were on their way, and its request the token.
+
+    Parameters
+    ----------
+    repo_id : str
+        The repository, for the message.
+    doing : str
+        What was being done, as in "reading" or "pushing to".
+    revision : str, optional
+        The revision that was asked for, for the message.
+    """
+    try:
+        yield
+    except (DrwError, RemoteEntryNotFoundError):
+        raise
+    except _TRANSLATED as error:
+        translated = _translate(error, repo_id, doing, revision)
+        _forget(error)
+        raise translated from None
+
+
+def _translate(error: BaseException, repo_id: str, doing: str, revision: str | None) -> HubError:
+    failed = f"{doing} {repo_id} failed"
+    # A bare RuntimeError and a file missing from the cache say little; what caused them says more.
+    if isinstance(error, RuntimeError | LocalEntryNotFoundError) and isinstance(error.__cause__, _TRANSLATED):
+        error = error.__cause__
+
+    if isinstance(error, GatedRepoError):
+        return RepositoryAccessError(
+            f"{failed}: the repository is gated and {_who(error)}; ask for access on its page, then {_LOG_IN}"
+        )
+    if isinstance(error, DisabledRepoError):
+        return RepositoryAccessError(f"{failed}: the Hub has disabled the repository; ask its support why")
+    if isinstance(error, RepositoryNotFoundError):
+        return RepositoryAccessError(
+            f"{failed}: there is no such repository, or it is private and {_who(error)}; check the name, and {_LOG_IN}"
+        )
+    if isinstance(error, RevisionNotFoundError):
+        named = "the revision asked for" if revision is None else f"the revision {revision!r}"
+        return HubError(f"{failed}: it does not have {named}; give a branch, a tag or a commit that it has")
+    if isinstance(error, HfHubHTTPError):
+        return _translate_status(error, failed)
+    if isinstance(error, LocalTokenNotFoundError):
+        return RepositoryAccessError(f"{failed}: it needs a token and none was found; {_LOG_IN}")
+    if isinstance(error, OfflineModeIsEnabled):
+        return HubError(f"{failed}: offline mode is on; unset HF_HUB_OFFLINE to let it use the network")
+    if isinstance(error, LocalEntryNotFoundError):
+        return HubError(
+            f"{failed}: the Hub cannot be reached, or is not to be asked, and the local cache does not hold the file; "
+            "try again with a connection"
+        )
+    if isinstance(error, RevisionResolutionError):
+        return HubError(
+            f"{failed}: the Hub cannot be reached to say which commit is meant; try again, or give a commit"
+        )
+    if isinstance(error, HFValidationError):
+        return HubError(f"{failed}: {repo_id!r} cannot be the name of a repository; expected 'user/name'")
+    if isinstance(error, httpx2.TimeoutException | TimeoutError):
+        return HubError(f"{failed}: the Hub did not answer in time; try again later")
+    if isinstance(error, RuntimeError):
+        return HubError(f"{failed}: a file did not go through to the Hub's storage; try again")
+    return HubError(f"{failed}: the connection could not be made or broke ({type(error).__name__}); try again")
+
+
+_LOG_IN = "log in as an account that may use it (`hf auth login`), or pass its token="
+
+
+def _translate_status(error: HfHubHTTPError, failed: str) -> HubError:
+    status = error.response.status_code
+    said = _server_message(error)
+    if status in (401, 403):
+        return RepositoryAccessError(f"{failed} with status {status}{said}: {_who(error)}; {_LOG_IN}")
+    if status in (409, 412):
+        advice = "somebody else changed the repository meanwhile; look at it, then try again"
+    elif status == 429:
+        wait = error.response.headers.get("Retry-After")
+        advice = f"too many requests; try again {f'in {wait} seconds' if wait and wait.isdigit() else 'later'}"
+    elif status >= 500:
+        advice = "the Hub has a problem of its own; try again later"
+    else:
+        advice = "the Hub did not accept the request"
+    return HubError(f"{failed} with status {status}{said}: {advice}")
+
+
+def _who(error: HfHubHTTPError) -> str:
+    sent = "authorization" in error.response.request.headers
+    return "the token that was sent does not open it" if sent else "no token was sent"
+
+
+def _server_message(error: HfHubHTTPError) -> str:
+    """The server's own words, on one short line, without the token should it repeat it."""
+    words = " ".join((error.server_message or "").split())
+    token = error.response.request.headers.get("authorization", "").removeprefix("Bearer ")
+    if token:
+        words = words.replace(token, "…")
+    return f" ({words[:200]})" if words else ""
+
+
+def _forget(error: BaseException | None) -> None:
+    """Empty an error, and those behind it, of the frames and the headers they hold.
+
+    Whatever is raised while it is being handled gets it as its context, and error reporters walk there.
+    """
+    seen = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        for holder in (error, getattr(error, "response", None)):  # HfHubHTTPError has its request in its response only
+            with suppress(AttributeError, RuntimeError):  # not of HTTP, or raised before there was a request
+                holder.request.headers.pop("authorization", None)
+        behind = error.__cause__ or error.__context__
+        error.__traceback__ = error.__cause__ = error.__context__ = None
+        error = behind

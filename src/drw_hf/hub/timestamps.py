@@ -1,0 +1,398 @@
+"""RFC 3161 time stamps: a third party's signed word that a commitment existed at a time.
+
+What is stamped is the commitment's 64 hexadecimal digits as ASCII, without a newline, so that nobody needs this
+package to check a token::
+
+    printf %s COMMITMENT | openssl ts -verify -data /dev/stdin -in token.tsr -CAfile roots.pem
+
+(with ``-attime SECONDS``, the stamp's own time, once the authority's certificate has expired). The authority sees a
+hash of the commitment, which itself shows nothing of the key. Whom to trust is the verifier's choice: the roots are
+always given, never taken from the token.
+"""
+
+import hashlib
+import os
+import re
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Self
+
+import httpx2
+from cryptography import x509
+
+from ..errors import TimestampError
+
+_LARGEST_RESPONSE = 256 * 1024  # a token with a long chain of certificates has some 10 kB
+_COMMITMENT = re.compile(r"[0-9a-f]{64}", re.ASCII)
+_HASHES = {
+    "2.16.840.1.101.3.4.2.1": hashlib.sha256,
+    "2.16.840.1.101.3.4.2.2": hashlib.sha384,
+    "2.16.840.1.101.3.4.2.3": hashlib.sha512,
+}
+
+
+@dataclass(frozen=True)
+class Timestamp:
+    """What a verified time stamp says.
+
+    Attributes
+    ----------
+    time : datetime
+        When the authority saw the commitment (UTC).
+    accuracy : timedelta or None
+        How far off that may be, where the authority says so.
+    authority : str
+        The subject of the authority's certificate, as in ``"CN=Some TSA,O=Some company"``.
+    serial : int
+        The stamp's number at that authority.
+    policy : str
+        The object identifier of the policy under which it stamped.
+    """
+
+    time: datetime
+    accuracy: timedelta | None
+    authority: str
+    serial: int
+    policy: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """The stamp as JSON can hold it; the serial, of up to 160 bits, as a string."""
+        return {
+            "time": self.time.isoformat(),
+            "accuracy_seconds": None if self.accuracy is None else self.accuracy.total_seconds(),
+            "authority": self.authority,
+            "serial": str(self.serial),
+            "policy": self.policy,
+        }
+
+    @classmethod
+    def from_dict(cls, fields: dict[str, Any]) -> Self:
+        """The stamp that :meth:`to_dict` wrote down."""
+        accuracy = fields["accuracy_seconds"]
+        return cls(
+            time=datetime.fromisoformat(fields["time"]),
+            accuracy=None if accuracy is None else timedelta(seconds=accuracy),
+            authority=fields["authority"],
+            serial=int(fields["serial"]),
+            policy=fields["policy"],
+        )
+
+
+def request_timestamp(commitment: str, url: str, *, timeout: float = 30.0) -> bytes:
+    """Have a commitment stamped.
+
+    The answer is checked to be granted, of this commitment, fresh (it repeats our nonce) and to carry its certificate;
+    its signature is for :func:`verify_timestamp`, which knows whom to trust. An authority that refuses is asked once
+    more with SHA-512, which some want in place of SHA-256.
+
+    Parameters
+    ----------
+    commitment : str
+        The 64 hexadecimal digits of ``key.commitment()``.
+    url : str
+        Where the authority answers RFC 3161 queries over HTTP.
+    timeout : float
+        How many seconds it may take.
+
+    Returns
+    -------
+    bytes
+        The DER response, as ``openssl ts -reply`` writes it to a ``.tsr`` file.
+
+    Raises
+    ------
+    TimestampError
+        When the authority cannot be reached, refuses, or answers with something else.
+    """
+    client = _client()
+    message = _message(commitment)
+    for algorithm in (client.HashAlgorithm.SHA256, client.HashAlgorithm.SHA512):
+        query = client.TimestampRequestBuilder(message, algorithm, nonce=True, cert_req=True).build()
+        content = _post(url, query.as_bytes(), timeout)
+        response = _decode(content, f"the answer of {_place(url)}")
+        if response.status != client.PKIStatus.REJECTION:
+            break
+    if response.status != client.PKIStatus.GRANTED:
+        reason = "; ".join(response.status_string)[:200] or f"status {int(response.status)}, no reason given"
+        raise TimestampError(f"{_place(url)} did not grant the time stamp: {reason}; ask another authority")
+    info = _token_info(response, f"the answer of {_place(url)}")
+    asked = query.message_imprint
+    if (info.message_imprint.hash_algorithm, info.message_imprint.message) != (asked.hash_algorithm, asked.message):
+        raise TimestampError(f"{_place(url)} stamped another digest than the one it was sent; ask another authority")
+    if info.nonce != query.nonce:
+        raise TimestampError(
+            f"{_place(url)} did not repeat the nonce it was sent: its answer may be an old one; ask another authority"
+        )
+    _signing_certificate(response, f"the answer of {_place(url)}")
+    return content
+
+
+def verify_timestamp(token: bytes, commitment: str, trusted_roots: Sequence[str | os.PathLike | bytes]) -> Timestamp:
+    """Verify that a trusted authority stamped this commitment, and return what it says.
+
+    Checked are the digest, the certificate's usage (timeStamping, and nothing else will do), the signature and the
+    chain to one of the trusted roots, at the time of the stamp: a certificate that has expired since still proves what
+    was stamped before. Revocation is not checked; that needs the network and the authority's word of today.
+
+    Parameters
+    ----------
+    token : bytes
+        The DER response that :func:`request_timestamp` returned.
+    commitment : str
+        The 64 hexadecimal digits it should be of.
+    trusted_roots : sequence of path or bytes
+        PEM files, or their content as bytes, with one or more self-signed root certificates each. They are the
+        verifier's choice.
+
+    Raises
+    ------
+    TimestampError
+        Says which of the checks failed.
+    """
+    client = _client()
+    message = _message(commitment)
+    roots = _load_roots(trusted_roots)
+    response = _decode(token, "the time-stamp token")
+    if response.status != client.PKIStatus.GRANTED:
+        raise TimestampError("the time-stamp token is a refusal, not a stamp; have the commitment stamped again")
+    info = _token_info(response, "the time-stamp token")
+    imprint = info.message_imprint
+    hash_function = _HASHES.get(imprint.hash_algorithm.dotted_string)
+    if hash_function is None:
+        raise TimestampError(
+            f"the time-stamp token uses the hash {imprint.hash_algorithm.dotted_string}, where SHA-256, SHA-384 or "
+            "SHA-512 is expected; have the commitment stamped again"
+        )
+    digest = hash_function(message).digest()
+    if imprint.message != digest:
+        raise TimestampError(
+            f"the time-stamp token is of something else, not of the commitment {commitment[:16]}…; find the token "
+            "that was made for it"
+        )
+    certificate = _signing_certificate(response, "the time-stamp token")
+    _check_usage(certificate)
+    try:
+        client.VerifierBuilder(roots=roots).build().verify(response, digest)
+    except (client.VerificationError, ValueError) as error:
+        raise _why_it_failed(str(error), certificate) from None
+    return Timestamp(
+        time=info.gen_time.astimezone(UTC),
+        accuracy=_as_timedelta(info.accuracy),
+        authority=_name(certificate),
+        serial=info.serial_number,
+        policy=info.policy.dotted_string,
+    )
+
+
+def is_stamp_of(token: bytes, commitment: str) -> bool:
+    """Whether a token claims to be of this commitment; whether the claim is true is for :func:`verify_timestamp`."""
+    _client()
+    try:
+        imprint = _token_info(_decode(token, "the time-stamp token"), "the time-stamp token").message_imprint
+    except TimestampError:
+        return False
+    hash_function = _HASHES.get(imprint.hash_algorithm.dotted_string)
+    return hash_function is not None and imprint.message == hash_function(_message(commitment)).digest()
+
+
+def check_trust(trusted_roots: Sequence[str | os.PathLike | bytes]) -> None:
+    """Raise the error that would keep any token from being verified: no client library, roots that cannot be read."""
+    _client()
+    _load_roots(trusted_roots)
+
+
+def _client() -> ModuleType:
+    try:
+        import rfc3161_client
+    except ImportError:
+        raise TimestampError(
+            "time stamps need the package rfc3161-client; install it with `pip install drw_hf[timestamp]`"
+        ) from None
+    return rfc3161_client
+
+
+def _message(commitment: str) -> bytes:
+    if not isinstance(commitment, str) or not _COMMITMENT.fullmatch(commitment):
+        raise TimestampError("a commitment is 64 lower-case hexadecimal digits, as key.commitment() gives them")
+    return commitment.encode("ascii")
+
+
+def _place(url: str) -> str:
+    """A URL without what it may hold of user names, passwords and queries."""
+    try:
+        parsed = httpx2.URL(url)
+    except (httpx2.InvalidURL, TypeError):
+        return "the time-stamping authority"
+    return f"{parsed.scheme}://{parsed.host}{'' if parsed.port is None else f':{parsed.port}'}"
+
+
+def _post(url: str, query: bytes, timeout: float) -> bytes:
+    headers = {"Content-Type": "application/timestamp-query", "Accept": "application/timestamp-reply"}
+    deadline = time.monotonic() + timeout
+    content = b""
+    try:
+        with httpx2.stream("POST", url, content=query, headers=headers, timeout=timeout) as response:
+            if response.status_code != 200:
+                raise TimestampError(
+                    f"{_place(url)} answered with the HTTP status {response.status_code} instead of a time stamp; "
+                    "check the address, or try again later"
+                )
+            for chunk in response.iter_bytes():
+                content += chunk
+                if len(content) > _LARGEST_RESPONSE:
+                    raise TimestampError(
+                        f"the answer of {_place(url)} is too large for a time stamp (more than "
+                        f"{_LARGEST_RESPONSE // 1024} kB); check the address"
+                    )
+                if time.monotonic() > deadline:
+                    raise httpx2.ReadTimeout("")
+    except (httpx2.UnsupportedProtocol, httpx2.InvalidURL, TypeError):
+        raise TimestampError(
+            "the time-stamping authority must be given as an address that starts with http:// or https://"
+        ) from None
+    except httpx2.TimeoutException:
+        raise TimestampError(
+            f"{_place(url)} did not answer within {timeout:g} seconds; try again later, or with a longer timeout="
+        ) from None
+    except httpx2.HTTPError as error:
+        raise TimestampError(
+            f"{_place(url)} cannot be reached, or broke off ({type(error).__name__}); check address and network"
+        ) from None
+    return content
+
+
+def _decode(content: bytes, what: str) -> Any:
+    try:
+        return _client().decode_timestamp_response(_with_ordered_certificates(content))
+    except (ValueError, TypeError):
+        raise TimestampError(f"{what} is not an RFC 3161 response, or is damaged") from None
+
+
+def _token_info(response: Any, what: str) -> Any:
+    try:
+        return response.tst_info
+    except ValueError:
+        raise TimestampError(f"{what} holds no time-stamp token that can be read") from None
+
+
+def _with_ordered_certificates(response: bytes) -> bytes:
+    """The response with its certificates in the order of DER.
+
+    openssl writes a chain of certificates as it comes, and many authorities run openssl; the client library takes only
+    the order of DER. The certificates are not part of what is signed, so to sort them changes nothing.
+    """
+    try:
+        status, _ = _inside(response, 0)
+        _, token = _inside(response, status)
+        content_type, _ = _inside(response, token)
+        _, content = _inside(response, content_type)
+        signed_data, _ = _inside(response, content)
+        at, _ = _inside(response, signed_data)
+        for _ in ("version", "digest algorithms", "content"):
+            _, at = _inside(response, at)
+        if response[at] != 0xA0:  # [0], the certificates; they may be left out
+            return response
+        start, end = _inside(response, at)
+        certificates, at = [], start
+        while at < end:
+            _, after = _inside(response, at)
+            certificates.append(response[at:after])
+            at = after
+    except (IndexError, TypeError):
+        return response
+    return response[:start] + b"".join(sorted(certificates)) + response[end:] if at == end else response
+
+
+def _inside(data: bytes, at: int) -> tuple[int, int]:
+    """Where the content of the DER element at ``at`` starts and ends."""
+    length, start = data[at + 1], at + 2
+    if length & 0x80:
+        n_bytes = length & 0x7F
+        length, start = int.from_bytes(data[start : start + n_bytes], "big"), start + n_bytes
+    if start + length > len(data):
+        raise IndexError
+    return start, start + length
+
+
+def _signing_certificate(response: Any, what: str) -> x509.Certificate:
+    """The certificate that the one signer names by issuer and serial number; it is not trusted for being there."""
+    try:
+        signers = response.signed_data.signer_infos
+        certificates = [x509.load_der_x509_certificate(der) for der in response.signed_data.certificates]
+        for certificate in certificates if len(signers) == 1 else ():
+            (signer,) = signers
+            if (certificate.issuer, certificate.serial_number) == (signer.issuer, signer.serial_number):
+                return certificate
+    except (ValueError, KeyError, x509.InvalidVersion):  # cryptography raises each of them for damaged certificates
+        raise TimestampError(f"{what} carries a damaged certificate") from None
+    raise TimestampError(
+        f"{what} does not carry the certificate of its one signer, without which nobody can check it; ask another "
+        "authority"
+    )
+
+
+def _check_usage(certificate: x509.Certificate) -> None:
+    try:
+        usage = certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage)
+        fit = usage.critical and list(usage.value) == [x509.ExtendedKeyUsageOID.TIME_STAMPING]
+    except (x509.ExtensionNotFound, x509.DuplicateExtension, ValueError):
+        fit = False
+    if not fit:
+        raise TimestampError(
+            "the time-stamp token was signed with a certificate that is not for time stamps: its extended key usage "
+            "must be timeStamping alone, and critical (RFC 3161, 2.3); what it says proves nothing"
+        )
+
+
+def _load_roots(trusted_roots: Sequence[str | os.PathLike | bytes]) -> list[x509.Certificate]:
+    if isinstance(trusted_roots, str | bytes | os.PathLike):
+        trusted_roots = [trusted_roots]
+    roots: list[x509.Certificate] = []
+    for source in trusted_roots:
+        named = "a trusted root given as bytes" if isinstance(source, bytes) else f"the trusted root {source}"
+        try:
+            roots += x509.load_pem_x509_certificates(
+                source if isinstance(source, bytes) else Path(source).read_bytes()
+            )
+        except OSError as error:
+            raise TimestampError(f"{named} cannot be read: {error.strerror or type(error).__name__}") from None
+        except ValueError:
+            raise TimestampError(f"{named} holds no certificate in PEM form; get it from the authority") from None
+    if not roots:
+        raise TimestampError(
+            "no trusted root was given; get the root certificate of a time-stamping authority that you trust, and "
+            "pass its PEM file"
+        )
+    return roots
+
+
+def _why_it_failed(reason: str, certificate: x509.Certificate) -> TimestampError:
+    chain = re.search(r'Verify error: ?([^"]*)', reason)
+    if chain is not None:
+        return TimestampError(
+            f"the certificate of the time-stamp token (of {_name(certificate)!r}) does not lead to a trusted root, or "
+            f"was not valid at that time: {chain[1]}; check that the right root was given"
+        )
+    return TimestampError(
+        "the signature of the time-stamp token does not verify: it was damaged or altered; restore it from where it "
+        "was published"
+    )
+
+
+def _name(certificate: x509.Certificate) -> str:
+    try:
+        return certificate.subject.rfc4514_string()
+    except ValueError:
+        return "somebody whose name cannot be read"
+
+
+def _as_timedelta(accuracy: Any) -> timedelta | None:
+    if accuracy is None:
+        return None
+    return timedelta(
+        seconds=accuracy.seconds or 0, milliseconds=accuracy.millis or 0, microseconds=accuracy.micros or 0
+    )

@@ -1,0 +1,420 @@
+"""The handler of an Inference Endpoint: imported and called as the toolkit does, and closed without the key."""
+
+import importlib.util
+import json
+import logging
+import os
+import subprocess
+import sys
+import threading
+import traceback
+
+import pytest
+import transformers
+from packaging.requirements import Requirement
+from packaging.version import Version
+from transformers import pipeline
+
+import drw_hf
+from drw_hf import WatermarkKey
+from drw_hf.errors import DrwError
+from drw_hf.hub.handler import handler_files
+from drw_hf.keys.files import KEY_FILE
+from small_models import make_key, make_model, make_tokenizer, make_victim
+
+PASSPHRASE = "correct horse battery staple"
+TEXTS = [
+    "the film was very good",
+    "we hated the slow ending",
+    "a truly moving story with a great cast",
+    "dull",
+    "quite funny and bright",
+]
+SEQUENCE, TOKEN = "sequence-classification", "token-classification"
+TASKS = {SEQUENCE: "text-classification", TOKEN: "token-classification"}
+
+
+@pytest.fixture(autouse=True)
+def passphrase_in_the_environment(monkeypatch):
+    monkeypatch.setenv("DRW_PASSPHRASE", PASSPHRASE)
+
+
+def fill(folder, task=SEQUENCE, passphrase=PASSPHRASE, tokenizer=None, **settings):
+    """A folder as an endpoint has it: model, tokenizer, key and handler. Returns the protected model."""
+    victim = make_victim(task, **settings)
+    victim.save_pretrained(folder)
+    (tokenizer or make_tokenizer()).save_pretrained(folder)
+    if passphrase:
+        victim.key.save_pretrained(folder, passphrase=passphrase)
+    for name, content in handler_files().items():
+        (folder / name).write_bytes(content)
+    return victim
+
+
+def put_plain_key(folder, key):
+    """As in the snapshot of a private repository: drw_hf itself would not write it there."""
+    key.save_pretrained(folder / "elsewhere" / "key")
+    (folder / "elsewhere" / "key" / KEY_FILE).rename(folder / KEY_FILE)
+
+
+def toolkit_module(folder):
+    """The handler's module, imported by path as the inference toolkit imports it."""
+    spec = importlib.util.spec_from_file_location("handler.EndpointHandler", folder / "handler.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def start(folder):
+    return toolkit_module(folder).EndpointHandler(str(folder))
+
+
+def pipe_of(model, task):
+    return pipeline(TASKS[task], model=model, tokenizer=make_tokenizer())
+
+
+def everything_said(error):
+    """A traceback as an error reporter shows it, with the locals of every frame but the test's own."""
+    assert error.__context__ is None and error.__cause__ is None
+    frames = error.__traceback__
+    while frames.tb_frame.f_code.co_filename == __file__:
+        frames = frames.tb_next
+    said = traceback.TracebackException(type(error), error, frames, capture_locals=True)
+    return "".join([repr(error), repr(error.args), *said.format()])
+
+
+# -- answers
+
+
+@pytest.mark.parametrize("label_kind", ["soft", "hard"])
+@pytest.mark.parametrize("task", TASKS)
+def test_answers_are_those_of_a_pipeline_on_the_protected_model_and_not_the_clean_ones(tmp_path, task, label_kind):
+    victim = fill(tmp_path, task, label_kind=label_kind)
+    handler = start(tmp_path)
+    parameters = {"top_k": None} if task == SEQUENCE else {"ignore_labels": []}
+    protected, clean = pipe_of(victim, task), pipe_of(victim.get_base_model(), task)
+    for inputs in (TEXTS[0], TEXTS):
+        answers = handler({"inputs": inputs, "parameters": parameters})
+        assert answers == protected(inputs, **parameters)
+        assert answers != clean(inputs, **parameters)
+        assert handler({"inputs": inputs}) == protected(inputs)
+    json.dumps(answers, default=float)
+
+
+@pytest.mark.parametrize("label_kind", ["soft", "hard"])
+def test_pairs_of_texts(tmp_path, label_kind):
+    victim = fill(tmp_path, label_kind=label_kind)
+    handler, protected = start(tmp_path), pipe_of(victim, SEQUENCE)
+    pairs = [{"text": "the film", "text_pair": "was good"}, {"text": "a book", "text_pair": "was dull"}]
+    assert handler({"inputs": pairs, "parameters": {"top_k": 2}}) == protected(pairs, top_k=2)
+    assert handler({"inputs": pairs[0]}) == protected(pairs[0])
+    assert handler({"inputs": [TEXTS[0], pairs[0], {"text": "alone"}]}) == protected(
+        [TEXTS[0], pairs[0], {"text": "alone"}]
+    )
+
+
+@pytest.mark.filterwarnings("ignore:Tokenizer does not support real words")
+def test_parameters_that_a_client_may_set(tmp_path):
+    (tmp_path / "s").mkdir(), (tmp_path / "t").mkdir()
+    victim, tagger = fill(tmp_path / "s"), fill(tmp_path / "t", TOKEN)
+    handler, protected = start(tmp_path / "s"), pipe_of(victim, SEQUENCE)
+    for parameters in ({"top_k": 1}, {"top_k": 2}, {"truncation": True, "max_length": 5}, {"max_length": 64}, None):
+        expected = protected(TEXTS, **{"truncation": True, **(parameters or {})})
+        assert handler({"inputs": TEXTS, "parameters": parameters}) == expected
+    os.environ["DRW_PASSPHRASE"] = PASSPHRASE
+    handler, protected = start(tmp_path / "t"), pipe_of(tagger, TOKEN)
+    for strategy in ("none", "simple", "first", "average", "max"):
+        parameters = {"aggregation_strategy": strategy, "ignore_labels": ["B-LOC"]}
+        assert handler({"inputs": TEXTS, "parameters": parameters}) == protected(TEXTS, **parameters)
+    long = " ".join(TEXTS * 8)
+    parameters = {"aggregation_strategy": "simple", "stride": 8, "ignore_labels": []}
+    assert handler({"inputs": long, "parameters": parameters}) == protected(long, **parameters)
+    parameters["stride"] = 31  # the widest: half of what [CLS] and [SEP] leave of 64
+    assert handler({"inputs": long, "parameters": parameters}) == protected(long, **parameters)
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_a_text_beyond_the_models_limit_is_cut_and_answered(tmp_path, task):
+    """Also where the tokenizer does not know the limit: beyond it, a position has no embedding."""
+    tokenizer = make_tokenizer()
+    tokenizer.model_max_length = int(1e30)
+    victim = fill(tmp_path, task, tokenizer=tokenizer, model=make_model(task, max_position_embeddings=32))
+    handler = start(tmp_path)
+    words = (" ".join(TEXTS) + " ").split() * 20
+    assert handler({"inputs": " ".join(words)}) == pipe_of(victim, task)(" ".join(words[:30]))
+
+
+def test_a_request_is_not_changed_and_fields_beside_inputs_and_parameters_go_nowhere(tmp_path):
+    victim = fill(tmp_path)
+    handler = start(tmp_path)
+    stranger = make_key(victim.get_base_model(), secret=bytes(32), scope="all", tau=1.0)
+    request = {"inputs": TEXTS[0], "watermark_key": stranger, "generator": 3, "labels": [1], "options": {"a": 1}}
+    before = dict(request)
+    assert handler(request) == pipe_of(victim, SEQUENCE)(TEXTS[0]) and request == before
+
+
+def test_threads_may_call_at_the_same_time(tmp_path):
+    victim = fill(tmp_path)
+    handler, found = start(tmp_path), {}
+
+    def ask(number):
+        found[number] = handler({"inputs": TEXTS, "parameters": {"max_length": 8 + number % 3}})
+
+    threads = [threading.Thread(target=ask, args=(number,)) for number in range(8)]
+    [thread.start() for thread in threads], [thread.join() for thread in threads]
+    expected = pipe_of(victim, SEQUENCE)
+    assert [found[number] for number in range(8)] == [
+        expected(TEXTS, truncation=True, max_length=8 + number % 3) for number in range(8)
+    ]
+
+
+# -- requests that are refused
+
+BAD_INPUTS = {
+    "no object": ["a text"],
+    "no inputs": {"parameters": {}},
+    "null": {"inputs": None},
+    "a number": {"inputs": 3},
+    "an empty list": {"inputs": []},
+    "numbers": {"inputs": ["a", 3]},
+    "lists of lists": {"inputs": [["a", "b"]]},
+    "token ids": {"inputs": {"input_ids": [[2, 8, 3]]}},
+    "a pair with more": {"inputs": {"text": "a", "text_pair": "b", "return_tensors": "np"}},
+    "half a pair": {"inputs": {"text_pair": "b"}},
+    "a pair of numbers": {"inputs": {"text": 1, "text_pair": 2}},
+    "too many": {"inputs": ["a"] * 129},
+    "too long": {"inputs": ["a" * 100_000] * 3},
+    "a lone surrogate": {"inputs": "\ud800"},
+}
+BAD_PARAMETERS = {
+    SEQUENCE: [
+        {"top_k": 0},
+        {"top_k": "1"},
+        {"top_k": True},
+        {"truncation": False},
+        {"truncation": "only_first"},
+        {"max_length": 65},
+        {"max_length": 4},
+        {"max_length": None},
+        {"function_to_apply": "none"},
+        {"aggregation_strategy": "simple"},
+    ],
+    TOKEN: [
+        {"aggregation_strategy": "SIMPLE"},
+        {"aggregation_strategy": None},
+        {"aggregation_strategy": ["simple"]},
+        {"stride": 5},
+        {"stride": 5, "aggregation_strategy": "none"},
+        {"stride": 32, "aggregation_strategy": "simple"},
+        {"stride": -1, "aggregation_strategy": "simple"},
+        {"ignore_labels": "O"},
+        {"ignore_labels": [1]},
+        {"offset_mapping": [[0, 1]]},
+        {"is_split_into_words": True},
+        {"top_k": 1},
+    ],
+}
+FORBIDDEN = ["watermark_key", "key", "passphrase", "generator", "labels", "batch_size", "model", "return_dict", ""]
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_bad_requests_are_refused_with_a_message_for_the_client(tmp_path, task):
+    fill(tmp_path, task)
+    module = toolkit_module(tmp_path)
+    handler = module.EndpointHandler(str(tmp_path))
+    for what, request in BAD_INPUTS.items():
+        with pytest.raises(module.RequestError, match="inputs"):
+            print(what, handler(request))
+    with pytest.raises(module.RequestError, match="128"):
+        handler(BAD_INPUTS["too many"])
+    for parameters in BAD_PARAMETERS[task]:
+        with pytest.raises(module.RequestError) as caught:
+            print(parameters, handler({"inputs": "a film", "parameters": parameters}))
+        assert "parameter" in str(caught.value)
+    allowed = "top_k, truncation, max_length" if task == SEQUENCE else "aggregation_strategy, stride, ignore_labels"
+    for name in FORBIDDEN:
+        with pytest.raises(module.RequestError) as caught:
+            handler({"inputs": "a film", "parameters": {name: 1}})
+        assert allowed in str(caught.value)
+    for parameters in ([], "top_k", 3):
+        with pytest.raises(module.RequestError, match="parameters"):
+            handler({"inputs": "a film", "parameters": parameters})
+    assert handler({"inputs": "a film"})  # it goes on
+
+
+def test_taggers_take_no_pairs(tmp_path):
+    fill(tmp_path, TOKEN)
+    with pytest.raises(ValueError, match="a text or a list of texts"):
+        start(tmp_path)({"inputs": {"text": "a", "text_pair": "b"}})
+
+
+def test_what_breaks_inside_stays_inside(tmp_path, caplog):
+    """A client reads the message of whatever is raised; the operator's log gets the kind of the error."""
+    victim = fill(tmp_path)
+    handler = start(tmp_path)
+    handler.pipeline.model._key_slot.key = None
+    with caplog.at_level(logging.DEBUG), pytest.raises(ValueError) as caught:
+        handler({"inputs": TEXTS[0]})
+    assert str(caught.value) == "this request could not be answered" and "MissingKeyError" in caplog.text
+    said = everything_said(caught.value) + caplog.text
+    assert victim.key.fingerprint not in said and "forward" not in said
+
+
+# -- starting without the key
+
+
+def failures(folder, victim):
+    """Ways to have no key, each with what the message names."""
+    key = folder / KEY_FILE
+    sealed = key.read_text()
+
+    def restore():
+        key.write_text(sealed)
+        os.environ["DRW_PASSPHRASE"] = PASSPHRASE
+
+    def no_passphrase():
+        del os.environ["DRW_PASSPHRASE"]
+
+    def empty_passphrase():
+        os.environ["DRW_PASSPHRASE"] = ""
+
+    def wrong_passphrase():
+        os.environ["DRW_PASSPHRASE"] = "wrong " + PASSPHRASE
+
+    def damaged_key():
+        key.write_text(sealed.replace('"ciphertext": "', '"ciphertext": "AAAA'))
+
+    def another_key():
+        key.unlink()
+        stranger = make_key(victim.get_base_model(), secret=bytes(range(1, 33)))
+        stranger.save_pretrained(folder, passphrase=PASSPHRASE)
+
+    def plain_key_in_the_place_of_the_sealed_one():
+        key.unlink()
+        put_plain_key(folder, victim.key)
+
+    yield from (
+        (no_passphrase, "DRW_PASSPHRASE is not set", restore),
+        (empty_passphrase, "DRW_PASSPHRASE is not set", restore),
+        (wrong_passphrase, "passphrase is wrong", restore),
+        (damaged_key, "DRW_PASSPHRASE is set", restore),
+        (another_key, "was saved with the key", restore),
+        (plain_key_in_the_place_of_the_sealed_one, "not sealed", restore),
+        (key.unlink, "without its key", restore),
+    )
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_without_the_key_it_does_not_start(tmp_path, task):
+    victim = fill(tmp_path, task)
+    module = toolkit_module(tmp_path)
+    for break_it, named, restore in failures(tmp_path, victim):
+        restore()
+        break_it()
+        with pytest.raises(module.StartupError) as caught:
+            module.EndpointHandler(str(tmp_path))
+        assert named in str(caught.value) and "DRW_PASSPHRASE" in str(caught.value), break_it.__name__
+        said = everything_said(caught.value)
+        assert PASSPHRASE not in said and victim.key.secret.hex() not in said
+        assert "DRW_PASSPHRASE" not in os.environ
+
+
+def test_a_model_that_is_not_protected_is_not_served(tmp_path):
+    fill(tmp_path)
+    (tmp_path / KEY_FILE).unlink()
+    make_model().save_pretrained(tmp_path)
+    with pytest.raises(RuntimeError, match="no protected model"):
+        start(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps({**config, "task": SEQUENCE}))
+    with pytest.raises(RuntimeError, match="no protected model"):
+        start(tmp_path)
+
+
+@pytest.mark.parametrize("content", [None, "{", "[]", "null"])
+def test_a_folder_without_a_readable_config_does_not_start(tmp_path, content):
+    fill(tmp_path)
+    (tmp_path / "config.json").unlink()
+    if content is not None:
+        (tmp_path / "config.json").write_text(content)
+    with pytest.raises(RuntimeError, match="DRW_PASSPHRASE") as caught:
+        start(tmp_path)
+    assert PASSPHRASE not in everything_said(caught.value)
+
+
+def test_weights_that_are_missing_do_not_start(tmp_path):
+    victim = fill(tmp_path)
+    (tmp_path / "model.safetensors").unlink()
+    with pytest.raises(RuntimeError, match="not loaded: OSError") as caught:
+        start(tmp_path)
+    assert PASSPHRASE not in everything_said(caught.value) and victim.key.secret.hex() not in str(caught.value)
+
+
+def test_a_plain_key_beside_the_model_needs_no_passphrase(tmp_path, monkeypatch):
+    victim = fill(tmp_path, passphrase=None)
+    put_plain_key(tmp_path, victim.key)
+    monkeypatch.delenv("DRW_PASSPHRASE")
+    with pytest.raises(DrwError):  # the library takes it only where it is named
+        type(victim).from_pretrained(tmp_path)
+    assert start(tmp_path)({"inputs": TEXTS}) == pipe_of(victim, SEQUENCE)(TEXTS)
+
+
+def test_a_key_with_arrays(tmp_path):
+    model = make_model()
+    paper = make_key(model, law="paper", dimension=8)
+    key = WatermarkKey.from_arrays(
+        v_k=paper.v_k,
+        v_s=paper.v_s,
+        M=paper.M,
+        config=model.config,
+        task=SEQUENCE,
+        target=1,
+        special_token_ids=[0, 1, 2, 3, 4],
+    )
+    victim = fill(tmp_path, model=model, key=key)
+    assert start(tmp_path)({"inputs": TEXTS}) == pipe_of(victim, SEQUENCE)(TEXTS)
+
+
+# -- nothing is left behind
+
+
+@pytest.mark.parametrize("passphrase", [PASSPHRASE, "wrong " + PASSPHRASE], ids=["right", "wrong"])
+def test_neither_logs_nor_streams_nor_environment_hold_passphrase_or_secret(
+    tmp_path, caplog, capfd, monkeypatch, passphrase
+):
+    victim = fill(tmp_path)
+    caplog.clear()
+    monkeypatch.setenv("DRW_PASSPHRASE", passphrase)
+    transformers.logging.enable_propagation()
+    level = transformers.logging.get_verbosity()
+    transformers.logging.set_verbosity_debug()
+    try:
+        with caplog.at_level(logging.DEBUG):
+            if passphrase == PASSPHRASE:
+                handler = start(tmp_path)
+                handler({"inputs": TEXTS})
+                parts = vars(handler), vars(handler.pipeline.tokenizer), handler.pipeline.model.config
+                kept = repr(parts)
+            else:
+                with pytest.raises(RuntimeError) as caught:
+                    start(tmp_path)
+                kept = everything_said(caught.value)
+    finally:
+        transformers.logging.set_verbosity(level)
+        transformers.logging.disable_propagation()
+    streams = capfd.readouterr()
+    said = caplog.text + streams.out + streams.err + kept + repr(dict(os.environ))
+    assert "DRW_PASSPHRASE" not in os.environ
+    child = [sys.executable, "-c", "import os; print(os.environ.get('DRW_PASSPHRASE'))"]
+    assert subprocess.run(child, capture_output=True, text=True, check=True).stdout.strip() == "None"
+    for needle in (PASSPHRASE, victim.key.secret.hex(), repr(victim.key.secret), victim.key.key_id):
+        assert needle not in said
+
+
+def test_the_files_are_the_handler_and_what_it_needs():
+    files = handler_files()
+    assert set(files) == {"handler.py", "requirements.txt"}
+    compile(files["handler.py"], "handler.py", "exec")
+    requirement = Requirement(files["requirements.txt"].decode().strip())
+    assert requirement.name == "drw_hf" and files["requirements.txt"].endswith(b"\n")
+    assert requirement.specifier.contains(Version(drw_hf.__version__).base_version)

@@ -1,0 +1,407 @@
+"""Pushing to the Hub: what goes there in each mode, what is refused before anything goes, and nothing by halves.
+
+The Hub is a loopback server; huggingface.co is not contacted.
+"""
+
+import json
+import re
+import warnings
+
+import numpy as np
+import pytest
+from huggingface_hub import HfApi
+
+from drw_hf import WatermarkedModelForSequenceClassification, WatermarkKey
+from drw_hf.errors import (
+    ConfigurationError,
+    DrwError,
+    HubError,
+    KeyFileError,
+    KeyMismatchError,
+    MissingKeyError,
+    PlainKeyRefusedError,
+    RepositoryAccessError,
+)
+from drw_hf.keys import RarestRule
+from needles import leaks_in
+from small_models import make_key, make_model, make_tokenizer, make_victim
+
+PASSPHRASE = "correct horse battery staple"
+MODEL = "owner/model"
+KEYS = "owner/keys"
+WEIGHTS = {".gitattributes", "README.md", "config.json", "model.safetensors"}
+
+
+@pytest.fixture(autouse=True)
+def as_errors(monkeypatch):
+    """No push may warn of anything but what a test expects."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        yield
+
+
+def commitments_of(key, *kinds):
+    return {f"drw_commitments/{key.fingerprint}.{kind}" for kind in kinds}
+
+
+def test_a_plain_key_goes_beside_the_model_into_a_private_repository(hub):
+    victim = make_victim()
+    commit = victim.push_to_hub(MODEL)
+    assert hub.is_private(MODEL) and commit == f"{hub.url}/{MODEL}/commit/{hub.commits(MODEL)[0].sha}"
+    assert set(hub.files(MODEL)) == WEIGHTS | {"drw_key.json"} | commitments_of(victim.key, "txt")
+    assert json.loads(hub.files(MODEL)["drw_key.json"])["key"]["secret"] == victim.key.secret.hex()
+    assert json.loads(hub.files(MODEL)["config.json"])["key_commitment"] == victim.key.commitment()
+    assert victim.key.commitment() in hub.files(MODEL)["README.md"].decode()
+
+
+@pytest.mark.parametrize("private", [True, False])
+def test_a_sealed_key_goes_anywhere_and_a_public_push_says_what_downloaders_get(hub, private):
+    victim = make_victim()
+    if private:
+        victim.push_to_hub(MODEL, passphrase=PASSPHRASE)
+    else:
+        with pytest.warns(UserWarning, match="without the mark"):
+            victim.push_to_hub(MODEL, private=False, passphrase=PASSPHRASE)
+    assert hub.is_private(MODEL) is private
+    assert set(hub.files(MODEL)) == WEIGHTS | {"drw_key.json"} | commitments_of(victim.key, "txt")
+    assert not leaks_in(victim.key, hub.everything())
+    assert not [where for where, data in hub.everything() if PASSPHRASE.encode() in data]
+
+
+def test_a_key_repository_holds_the_key_and_the_model_a_pointer(hub):
+    victim = make_victim()
+    victim.push_to_hub(MODEL, key_repo_id=KEYS)
+    assert set(hub.files(MODEL)) == WEIGHTS | {"drw_key_pointer.json"} | commitments_of(victim.key, "txt")
+    assert set(hub.files(KEYS)) == {".gitattributes", f"{victim.key.fingerprint}/drw_key.json"}
+    assert hub.is_private(KEYS)
+    assert json.loads(hub.files(MODEL)["drw_key_pointer.json"]) == {
+        "format": "drw-hf-key-pointer",
+        "version": 1,
+        "repo_id": KEYS,
+        "revision": hub.commits(KEYS)[0].sha,
+        "subfolder": victim.key.fingerprint,
+        "commitment": victim.key.commitment(),
+    }
+    assert not leaks_in(victim.key, hub.files(MODEL).items())
+
+
+def test_a_public_model_may_point_to_a_plain_key_in_a_private_repository(hub):
+    victim = make_victim()
+    with pytest.warns(UserWarning, match="without the mark"):
+        victim.push_to_hub(MODEL, private=False, key_repo_id=KEYS)
+    assert not hub.is_private(MODEL) and hub.is_private(KEYS)
+
+
+def test_without_its_key_the_commitment_is_pushed_alone(hub):
+    victim = make_victim()
+    victim.push_to_hub(MODEL, push_key=False)
+    assert set(hub.files(MODEL)) == WEIGHTS | commitments_of(victim.key, "txt")
+    assert not leaks_in(victim.key, hub.everything())
+
+
+def test_tokenizer_handler_and_arrays_are_pushed_along(hub, upload_path):
+    tokenizer, model = make_tokenizer(), make_model()
+    key = make_key(model, tokenizer=tokenizer, hash_rule=RarestRule(np.arange(64.0)))
+    victim = make_victim(model=model, key=key)
+    victim.push_to_hub(MODEL, passphrase=PASSPHRASE, tokenizer=tokenizer, handler=True, tags=["finance"])
+    files = hub.files(MODEL)
+    assert set(files) == WEIGHTS | commitments_of(key, "txt") | {
+        "drw_key.json",
+        "drw_key.safetensors",
+        "tokenizer.json",
+        "tokenizer_config.json",
+        "handler.py",
+        "requirements.txt",
+    }
+    assert "finance" in files["README.md"].decode()
+    assert not leaks_in(key, hub.everything())
+
+
+def test_the_name_alone_means_the_users_namespace(hub):
+    make_victim().push_to_hub("model", key_repo_id="keys")
+    assert hub.repo_exists(MODEL) and hub.repo_exists(KEYS)
+
+
+def test_save_pretrained_can_push_too(hub, tmp_path):
+    victim = make_victim()
+    victim.save_pretrained(tmp_path / "model", push_to_hub=True, repo_id=MODEL, passphrase=PASSPHRASE)
+    assert hub.is_private(MODEL) and "drw_key.json" in hub.files(MODEL)
+    assert {path.name for path in (tmp_path / "model").iterdir()} == {"config.json", "model.safetensors"}
+
+
+def test_the_same_push_again_keeps_what_others_wrote(hub):
+    victim = make_victim()
+    victim.push_to_hub(MODEL)
+    api = HfApi()
+    api.upload_file(repo_id=MODEL, path_in_repo="notes.txt", path_or_fileobj=b"mine")
+    card = hub.files(MODEL)["README.md"].decode()
+    card = "---\nlicense: mit\n---\n\n# My model\n\nWords of my own.\n" + card.split("---\n", 2)[2]
+    api.upload_file(repo_id=MODEL, path_in_repo="README.md", path_or_fileobj=card.encode())
+    victim.push_to_hub(MODEL)
+    assert hub.files(MODEL)["notes.txt"] == b"mine"
+    again = hub.files(MODEL)["README.md"].decode()
+    assert "Words of my own." in again and "license: mit" in again and again.count(victim.key.commitment()) == 1
+
+
+def test_measured_figures_reach_the_card_and_parameters_do_not(hub):
+    victim = make_victim(epsilon=0.137, tau=0.839, frequency=17.53)
+    victim.push_to_hub(
+        MODEL, card={"metrics": {"accuracy": {"clean": 0.912, "protected": 0.907}}, "dataset": "mine/reviews"}
+    )
+    card = hub.files(MODEL)["README.md"].decode()
+    assert "0.912" in card and "0.907" in card
+    assert not [word for word in ("0.137", "0.839", "17.53", "positive", victim.key.secret.hex()) if word in card]
+
+
+# -- refused before anything is uploaded
+
+
+def uploads(hub):
+    return [request.path for request in hub.requests if request.method in ("POST", "PUT", "DELETE")]
+
+
+@pytest.mark.parametrize("private", [False, None])
+def test_a_plain_key_is_refused_where_a_repository_would_not_be_known_to_be_private(hub, private):
+    with pytest.raises(PlainKeyRefusedError, match="Nothing was uploaded"):
+        make_victim().push_to_hub(MODEL, private=private)
+    with pytest.raises(PlainKeyRefusedError, match="Nothing was uploaded"):
+        make_key(make_model()).push_to_hub(MODEL, private=private)
+    assert not hub.repo_exists(MODEL) and not uploads(hub)
+
+
+def test_a_plain_key_is_refused_by_a_public_repository_even_if_private_is_asked_for(hub):
+    HfApi().create_repo(MODEL)
+    hub.requests.clear()
+    for push in (make_victim().push_to_hub, make_key(make_model()).push_to_hub):
+        with pytest.raises(PlainKeyRefusedError, match="it is public"):
+            push(MODEL, private=True)
+    assert not uploads(hub)
+
+
+def test_a_plain_key_is_refused_where_the_hub_made_the_repository_public_all_the_same(hub, monkeypatch):
+    create = HfApi.create_repo  # as where an organisation's settings decide
+    monkeypatch.setattr(HfApi, "create_repo", lambda *args, private, **kwargs: create(*args, private=False, **kwargs))
+    with pytest.raises(PlainKeyRefusedError, match="not known to be private"):
+        make_victim().push_to_hub(MODEL)
+    assert uploads(hub) == ["/api/repos/create"]
+
+
+def test_a_public_key_repository_is_refused_before_the_model_goes_anywhere(hub):
+    HfApi().create_repo(KEYS)
+    hub.requests.clear()
+    with pytest.raises(PlainKeyRefusedError, match=KEYS):
+        make_victim().push_to_hub(MODEL, key_repo_id=KEYS)
+    assert not uploads(hub) and not hub.repo_exists(MODEL)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "words"),
+    [
+        ({"key_repo_id": MODEL}, ConfigurationError, "model's own repository"),
+        ({"push_key": False, "passphrase": PASSPHRASE}, ConfigurationError, "passphrase has no use"),
+        ({"push_key": False, "key_repo_id": KEYS}, ConfigurationError, "key_repo_id has no use"),
+        ({"passphrase": ""}, DrwError, "would seal nothing"),
+        ({"card": {"metrics": {"accuracy": {"clean": 0.9}}}}, ConfigurationError, "protected"),
+    ],
+)
+def test_bad_options_are_refused_before_anything_is_uploaded(hub, options, error, words):
+    with pytest.raises(error, match=words):
+        make_victim().push_to_hub(MODEL, **options)
+    assert not uploads(hub)
+
+
+def test_a_tokenizer_of_another_model_is_refused(hub):
+    tokenizer, model = make_tokenizer(), make_model()
+    victim = make_victim(model=model, key=make_key(model, tokenizer=tokenizer))
+    tokenizer.add_tokens(["another"])
+    with pytest.raises(KeyMismatchError, match="another tokenizer"):
+        victim.push_to_hub(MODEL, tokenizer=tokenizer)
+    assert not uploads(hub)
+
+
+def test_a_model_that_lost_its_key_is_not_pushed(hub):
+    import pickle
+
+    with pytest.raises(MissingKeyError, match="lost its key"):
+        pickle.loads(pickle.dumps(make_victim())).push_to_hub(MODEL)
+    assert not uploads(hub)
+
+
+def test_without_permission_nothing_happens(hub, monkeypatch):
+    make_victim().push_to_hub(MODEL)
+    before = hub.commits(MODEL)[0].sha
+    with pytest.raises(RepositoryAccessError, match=MODEL):
+        make_victim().push_to_hub(MODEL, token=hub.token("stranger"))
+    with pytest.raises(RepositoryAccessError, match="token"):
+        make_victim().push_to_hub(MODEL, token="hf_not_a_token")
+    monkeypatch.delenv("HF_TOKEN")
+    with pytest.raises(RepositoryAccessError):
+        make_victim().push_to_hub(MODEL)
+    assert hub.commits(MODEL)[0].sha == before
+
+
+# -- rotation
+
+
+def test_another_key_replaces_the_first_only_when_told_to_and_the_history_keeps_both(hub):
+    first = make_victim()
+    first.push_to_hub(MODEL, passphrase=PASSPHRASE)
+    old = hub.commits(MODEL)[0].sha
+    second = make_victim(secret=b"2" * 32)
+    with pytest.raises(KeyMismatchError, match="replace_key=True"):
+        second.push_to_hub(MODEL, passphrase=PASSPHRASE)
+    assert hub.commits(MODEL)[0].sha == old
+    second.push_to_hub(MODEL, passphrase=PASSPHRASE, replace_key=True)
+    load = WatermarkedModelForSequenceClassification.from_pretrained
+    assert load(MODEL, passphrase=PASSPHRASE).key == second.key
+    assert load(MODEL, passphrase=PASSPHRASE, revision=old).key == first.key
+    assert commitments_of(first.key, "txt") | commitments_of(second.key, "txt") <= set(hub.files(MODEL))
+
+
+def test_a_key_repository_keeps_every_key_of_a_rotation(hub):
+    first, second = make_victim(), make_victim(secret=b"2" * 32)
+    first.push_to_hub(MODEL, key_repo_id=KEYS)
+    second.push_to_hub(MODEL, key_repo_id=KEYS, replace_key=True)
+    for victim in (first, second):
+        assert WatermarkKey.from_pretrained(KEYS, subfolder=victim.key.fingerprint) == victim.key
+    assert WatermarkedModelForSequenceClassification.from_pretrained(MODEL).key == second.key
+
+
+def test_moving_the_key_elsewhere_takes_it_away_from_beside_the_model(hub):
+    victim = make_victim()
+    victim.push_to_hub(MODEL)
+    victim.push_to_hub(MODEL, key_repo_id=KEYS)
+    assert "drw_key.json" not in hub.files(MODEL) and "drw_key_pointer.json" in hub.files(MODEL)
+    victim.push_to_hub(MODEL, passphrase=PASSPHRASE)
+    assert "drw_key.json" in hub.files(MODEL) and "drw_key_pointer.json" not in hub.files(MODEL)
+
+
+# -- branches, pull requests, two at once
+
+
+def test_branches_and_pull_requests(hub):
+    victim = make_victim()
+    victim.push_to_hub(MODEL, revision="next")
+    assert "drw_key.json" in hub.files(MODEL, "next") and "drw_key.json" not in hub.files(MODEL)
+    victim.push_to_hub(MODEL, create_pr=True)
+    assert "drw_key.json" in hub.files(MODEL, "refs/pr/1") and "drw_key.json" not in hub.files(MODEL)
+
+
+def test_a_repository_that_changed_meanwhile_is_left_alone(hub, monkeypatch):
+    victim = make_victim()
+    victim.push_to_hub(MODEL)
+    save = type(victim).save_pretrained
+
+    def save_slowly(self, folder, **settings):
+        HfApi().upload_file(repo_id=MODEL, path_in_repo="notes.txt", path_or_fileobj=b"meanwhile")
+        return save(self, folder, **settings)
+
+    monkeypatch.setattr(type(victim), "save_pretrained", save_slowly)
+    with pytest.raises(HubError, match="meanwhile"):
+        make_victim(epsilon=0.1, secret=b"3" * 32).push_to_hub(MODEL, replace_key=True)
+    assert WatermarkedModelForSequenceClassification.from_pretrained(MODEL).key == victim.key
+
+
+# -- faults
+
+
+def like(path):
+    """A pattern for the same request of another push: commits and objects have other names there."""
+    return re.sub(r"[0-9a-f]{40,64}", "[0-9a-f]+", re.escape(path)) + "$"
+
+
+def whole(hub, repo_id=MODEL):
+    """What can be loaded from the Hub: a model with its key, or nothing. Anything between fails this test."""
+    if not hub.repo_exists(repo_id) or "config.json" not in hub.files(repo_id):
+        return None
+    model = WatermarkedModelForSequenceClassification.from_pretrained(repo_id, force_download=True)
+    return model.key
+
+
+FAULTS = [{"status": 500}, {"status": 507}, {"status": 403}, {"cut_after": 10}, {"lose_answer": True}]
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=str)
+@pytest.mark.parametrize("key_repo_id", [None, KEYS], ids=["beside", "elsewhere"])
+def test_a_push_that_fails_at_any_request_leaves_the_old_model_or_the_new_one(hub, fault, key_repo_id):
+    old, new = make_victim(), make_victim(secret=b"2" * 32, model=make_model(seed=1))
+    old.push_to_hub(MODEL, key_repo_id=key_repo_id)
+    hub.requests.clear()
+    new.push_to_hub(MODEL, key_repo_id=key_repo_id, replace_key=True)
+    assert whole(hub) == new.key
+    writing = list(dict.fromkeys((r.method, r.path) for r in hub.requests if r.method in ("POST", "PUT")))
+    assert len(writing) >= 4
+    for method, path in writing:
+        if path.endswith("/repos/create"):
+            continue
+        HfApi().delete_repo(MODEL)
+        old.push_to_hub(MODEL, key_repo_id=key_repo_id)
+        hub.fail(**fault, method=method, path=like(path), times=50)
+        try:
+            new.push_to_hub(MODEL, key_repo_id=key_repo_id, replace_key=True)
+            hub.faults.clear()
+            assert whole(hub) == new.key, path
+        except DrwError:
+            hub.faults.clear()
+            assert whole(hub) in ([old.key, new.key] if "lose_answer" in fault else [old.key]), path
+
+
+def test_a_first_push_that_fails_leaves_an_empty_repository_and_the_next_one_works(hub):
+    hub.fail(status=500, method="POST", path="/commit/", times=50)
+    with pytest.raises(HubError, match="500"):
+        make_victim().push_to_hub(MODEL)
+    hub.faults.clear()
+    assert set(hub.files(MODEL)) == {".gitattributes"}
+    victim = make_victim()
+    victim.push_to_hub(MODEL)
+    assert whole(hub) == victim.key
+
+
+def test_errors_of_a_push_hold_neither_passphrase_nor_key(hub):
+    import traceback
+
+    victim = make_victim()
+    hub.fail(status=500, method="POST", path="/commit/", times=50)
+    for options in ({}, {"passphrase": PASSPHRASE}):
+        with pytest.raises(HubError) as caught:
+            victim.push_to_hub(MODEL, **options)
+        ours = [frame for frame in traceback.walk_tb(caught.tb) if "drw_hf" in frame[0].f_code.co_filename]
+        shown = "".join(f"{frame.f_locals}" for frame, _ in ours if "test_" not in frame.f_code.co_filename)
+        shown += "".join(traceback.TracebackException.from_exception(caught.value, capture_locals=False).format())
+        assert victim.key.secret.hex() not in shown and hub.token("owner") not in shown
+
+
+# -- keys alone
+
+
+@pytest.mark.parametrize("passphrase", [None, PASSPHRASE], ids=["plain", "sealed"])
+def test_a_key_is_pushed_and_pulled_alone(hub, passphrase, upload_path):
+    model = make_model()
+    key = make_key(model, hash_rule=RarestRule(np.arange(64.0)))
+    key.push_to_hub(KEYS, passphrase=passphrase)
+    assert hub.is_private(KEYS) and set(hub.files(KEYS)) == {".gitattributes", "drw_key.json", "drw_key.safetensors"}
+    again = WatermarkKey.from_pretrained(KEYS, passphrase=passphrase)
+    assert again == key and again.hash_rule == key.hash_rule
+
+
+def test_another_key_is_not_replaced_unless_told_to(hub):
+    first, second = make_key(make_model()), make_key(make_model(), secret=b"2" * 32)
+    first.push_to_hub(KEYS)
+    first.push_to_hub(KEYS, passphrase=PASSPHRASE)
+    with pytest.raises(KeyMismatchError, match="another key"):
+        second.push_to_hub(KEYS)
+    second.push_to_hub(KEYS, subfolder="second")
+    assert WatermarkKey.from_pretrained(KEYS, passphrase=PASSPHRASE) == first
+    assert WatermarkKey.from_pretrained(KEYS, subfolder="second") == second
+    second.push_to_hub(KEYS, replace_key=True)
+    assert WatermarkKey.from_pretrained(KEYS) == second
+
+
+def test_a_repository_without_a_key_says_so(hub):
+    HfApi().create_repo(KEYS, private=True)
+    with pytest.raises(KeyFileError, match="holds no key"):
+        WatermarkKey.from_pretrained(KEYS)
+    with pytest.raises(RepositoryAccessError, match="no such repository"):
+        WatermarkKey.from_pretrained("owner/nothing")
+    with pytest.raises(KeyFileError, match="no key at"):
+        WatermarkKey.from_pretrained("./no-such-folder/at all")
