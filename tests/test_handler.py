@@ -8,9 +8,11 @@ import subprocess
 import sys
 import threading
 import traceback
+from pathlib import Path
 
 import pytest
 import transformers
+from huggingface_hub import HfApi, snapshot_download
 from packaging.requirements import Requirement
 from packaging.version import Version
 from transformers import pipeline
@@ -418,3 +420,25 @@ def test_the_files_are_the_handler_and_what_it_needs():
     requirement = Requirement(files["requirements.txt"].decode().strip())
     assert requirement.name == "drw_hf" and files["requirements.txt"].endswith(b"\n")
     assert requirement.specifier.contains(Version(drw_hf.__version__).base_version)
+
+
+# -- from the Hub
+
+
+@pytest.mark.parametrize("mode", ["plain", "sealed", "elsewhere"])
+def test_a_pushed_repository_serves_with_the_handler_it_carries(hub, tmp_path, mode, monkeypatch):
+    victim = make_victim()
+    options = {"plain": {}, "sealed": {"passphrase": PASSPHRASE}, "elsewhere": {"key_repo_id": "owner/keys"}}
+    victim.push_to_hub("owner/model", tokenizer=make_tokenizer(), handler=True, **options[mode])
+    if mode != "sealed":
+        monkeypatch.delenv("DRW_PASSPHRASE")
+    folder = Path(snapshot_download("owner/model", local_dir=tmp_path / "repository"))
+    assert start(folder)({"inputs": TEXTS}) == pipe_of(victim, SEQUENCE)(TEXTS, truncation=True)
+
+
+def test_a_handler_whose_key_cannot_be_had_does_not_start(hub, tmp_path):
+    make_victim().push_to_hub("owner/model", tokenizer=make_tokenizer(), handler=True, key_repo_id="owner/keys")
+    HfApi().delete_repo("owner/keys")
+    folder = Path(snapshot_download("owner/model", local_dir=tmp_path / "repository"))
+    with pytest.raises(Exception, match="owner/keys"):
+        start(folder)

@@ -195,7 +195,7 @@ def test_a_cut_download_is_resumed(hub):
 def test_a_busy_hub_is_waited_for(hub):
     victim = make_victim()
     victim.push_to_hub(MODEL)
-    hub.fail(status=429, retry_after=2, path=r"drw_key\.json", times=1)
+    hub.fail(status=429, retry_after=2, method="GET", path=r"drw_key\.json", times=1)
     hub.fail(delay=0.05, path="config.json", times=3)
     assert load(MODEL).key == victim.key
     assert max(hub.waits) >= 2

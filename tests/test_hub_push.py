@@ -21,8 +21,11 @@ from drw_hf.errors import (
     MissingKeyError,
     PlainKeyRefusedError,
     RepositoryAccessError,
+    TimestampError,
 )
+from drw_hf.hub import verify_commitment
 from drw_hf.keys import RarestRule
+from local_tsa import OPENSSL, LocalTSA
 from needles import leaks_in
 from small_models import make_key, make_model, make_tokenizer, make_victim
 
@@ -151,6 +154,38 @@ def test_measured_figures_reach_the_card_and_parameters_do_not(hub):
     card = hub.files(MODEL)["README.md"].decode()
     assert "0.912" in card and "0.907" in card
     assert not [word for word in ("0.137", "0.839", "17.53", "positive", victim.key.secret.hex()) if word in card]
+
+
+def test_no_path_of_this_machine_is_pushed(hub, tmp_path):
+    make_model().save_pretrained(tmp_path / "mine")
+    victim = WatermarkedModelForSequenceClassification.from_pretrained(tmp_path / "mine", key=make_key(make_model()))
+    victim.push_to_hub(MODEL)
+    assert not [where for where, data in hub.everything() if str(tmp_path).encode() in data]
+
+
+def test_the_repository_a_model_came_from_is_its_base_model(hub):
+    make_model().push_to_hub("owner/plain")
+    victim = WatermarkedModelForSequenceClassification.from_pretrained("owner/plain", key=make_key(make_model()))
+    victim.push_to_hub(MODEL)
+    assert "base_model: owner/plain" in hub.files(MODEL)["README.md"].decode()
+
+
+@pytest.mark.skipif(OPENSSL is None, reason="openssl, which makes the time stamps, is not installed")
+def test_a_time_stamp_is_pushed_along_once_and_verifies(hub, tmp_path):
+    victim, tsa = make_victim(), LocalTSA(tmp_path)
+    with tsa.running():
+        victim.push_to_hub(MODEL, timestamp_url=tsa.url)
+        first = hub.files(MODEL)[f"drw_commitments/{victim.key.fingerprint}.tsr"]
+        victim.push_to_hub(MODEL, timestamp_url=tsa.url)
+    assert hub.files(MODEL)[f"drw_commitments/{victim.key.fingerprint}.tsr"] == first
+    record = verify_commitment(victim.key, MODEL, trusted_roots=[tsa.root])
+    assert record.timestamp_status == "verified" and record.commit == hub.commits(MODEL)[-2].sha
+
+
+def test_without_a_time_stamp_that_was_asked_for_nothing_is_pushed(hub):
+    with pytest.raises(TimestampError):
+        make_victim().push_to_hub(MODEL, timestamp_url="http://127.0.0.1:9/")
+    assert not hub.repo_exists(MODEL)
 
 
 # -- refused before anything is uploaded

@@ -15,7 +15,6 @@ from transformers import (
     AutoModelForSequenceClassification,
     AutoModelForTokenClassification,
     BertConfig,
-    PreTrainedModel,
 )
 
 from drw_hf import (

@@ -20,6 +20,8 @@ _LAZY = {
     "DistillationArguments": "extraction",
     "DistillationTrainer": "extraction",
     "detect": "detection",
+    "fidelity": "fidelity",
+    "hub": "hub",
     "label_with_teacher": "extraction",
     "metrics": "metrics",
     "p_snr": "detection",

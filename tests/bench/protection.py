@@ -44,8 +44,8 @@ def bench_forward(rounds: int) -> list[Row]:
     """The protected forward over the clean one, for both tasks and both kinds of labels.
 
     The ratio is taken within one protected call, which holds a clean forward: whole call over the part spent in the
-    wrapped model. What the wrapper adds is far below the spread of two neighbouring calls, so clean and protected calls
-    side by side (measured too, with quartiles) can only show that nothing else slows down.
+    wrapped model. What the wrapper adds is far below the spread of two neighbouring calls, so clean and protected
+    calls side by side (measured too, with quartiles) can only show that nothing else slows down.
     """
     generator = torch.Generator().manual_seed(0)
     input_ids = torch.randint(1000, VOCABULARY, (BATCH, LENGTH), generator=generator)

@@ -8,7 +8,6 @@ import copy
 import functools
 import math
 import numbers
-import os
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -17,12 +16,11 @@ from typing import Any, ClassVar
 
 import yaml
 from huggingface_hub import EvalResult, ModelCardData
-from huggingface_hub.errors import HFValidationError
 from huggingface_hub.repocard import REGEX_YAML_BLOCK
-from huggingface_hub.utils import validate_repo_id, yaml_dump
+from huggingface_hub.utils import yaml_dump
 
 from ..errors import ConfigurationError, UnsupportedModelError
-from ..watermark.configuration import WatermarkedConfig
+from ..watermark.configuration import WatermarkedConfig, hub_name_of, is_hub_id
 
 BEGIN, END = "<!-- drw_hf:begin -->", "<!-- drw_hf:end -->"
 
@@ -97,7 +95,7 @@ def model_card(
         "license": license,
         "base_model": _checked_base_model(base_model),
     }
-    base_model = base_model or _base_model_of(config)
+    base_model = base_model or hub_name_of(config.victim_config)
     ours = ModelCardData(
         **{**given, "base_model": base_model},
         library_name="drw_hf",
@@ -322,23 +320,8 @@ def _check_dataset(dataset: Any) -> None:
 
 
 def _checked_base_model(base_model: Any) -> str | None:
-    if base_model is not None and not _is_hub_id(base_model):
+    if base_model is not None and not is_hub_id(base_model):
         raise ConfigurationError(
             "base_model= is no Hub id (name or owner/name); a path on this machine has no place in a card"
         )
     return base_model
-
-
-def _base_model_of(config: WatermarkedConfig) -> str | None:
-    """The Hub id the wrapped model was loaded from, if it was one; never a path."""
-    name = config.victim_config.name_or_path or ""
-    local = os.path.exists(name) or re.fullmatch(r"checkpoint-\d+", name.split("/")[-1])
-    return name if _is_hub_id(name) and not local else None
-
-
-def _is_hub_id(name: Any) -> bool:
-    try:
-        validate_repo_id(name)
-    except HFValidationError:
-        return False
-    return bool(name)

@@ -2,8 +2,6 @@
 
 from pathlib import Path
 
-from packaging.version import Version
-
 from .._version import __version__
 
 _TEMPLATE = Path(__file__).parent / "templates" / "handler.py"
@@ -15,5 +13,4 @@ def handler_files() -> dict[str, bytes]:
     The handler loads the protected model with the key that lies beside it (or that a pointer leads to), takes the
     passphrase from the environment variable ``DRW_PASSPHRASE``, and does not start without the key.
     """
-    requirement = f"drw_hf>={Version(__version__).base_version}\n"
-    return {"handler.py": _TEMPLATE.read_bytes(), "requirements.txt": requirement.encode()}
+    return {"handler.py": _TEMPLATE.read_bytes(), "requirements.txt": f"drw_hf>={__version__}\n".encode()}

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from huggingface_hub import HfApi, constants, hf_hub_download
-from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError, RemoteEntryNotFoundError
-from huggingface_hub.utils import validate_repo_id
+from huggingface_hub.errors import LocalEntryNotFoundError, RemoteEntryNotFoundError
 from transformers.utils.hub import resolve_revision
 
 from ..errors import HubError, KeyFileError, KeyPointerError
 from ..keys.files import ARRAYS_FILE, KEY_FILE, POINTER_FILE, parse_json, read_envelope
+from ..watermark.configuration import is_hub_id
 from .requests import hub_errors
 
 POINTER_FORMAT, POINTER_VERSION = "drw-hf-key-pointer", 1
@@ -96,18 +96,9 @@ class Pointer:
                 "drw_hf"
             )
         fields = {name: document.get(name) for name in cls.__dataclass_fields__}
-        if not all(isinstance(value, str) for value in fields.values()) or not is_repository(fields["repo_id"]):
+        if not all(isinstance(value, str) for value in fields.values()) or not is_hub_id(fields["repo_id"]):
             raise KeyPointerError(f"{path} does not point to a key, or was damaged; push the model again")
         return cls(**fields)
-
-
-def is_repository(name: str | os.PathLike) -> bool:
-    """Whether a name can be that of a repository (a path that exists is not looked for here)."""
-    try:
-        validate_repo_id(name)
-    except HFValidationError:
-        return False
-    return True
 
 
 def pull_key_files(repo_id: str, **options: Any) -> Path:
@@ -146,7 +137,7 @@ def find_key_beside(model: str | os.PathLike, place: Place) -> Path | None:
             return folder / KEY_FILE
         pointer = folder / POINTER_FILE
         return follow_pointer(Pointer.read(pointer), place) if pointer.is_file() else None
-    return find_key_files(place) if is_repository(model) else None
+    return find_key_files(place) if is_hub_id(model) else None
 
 
 def follow_pointer(pointer: Pointer, place: Place) -> Path:

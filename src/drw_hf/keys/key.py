@@ -256,9 +256,9 @@ class WatermarkKey:
         """
         folder = os.path.join(name_or_path, subfolder) if subfolder else name_or_path
         if not os.path.exists(folder):
-            from ..hub.pull import is_repository, pull_key_files
+            from ..hub.pull import is_hub_id, pull_key_files
 
-            if is_repository(name_or_path):
+            if is_hub_id(name_or_path):
                 folder = pull_key_files(
                     name_or_path,
                     revision=revision,

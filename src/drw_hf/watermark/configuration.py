@@ -1,7 +1,10 @@
 """`WatermarkedConfig`: what is written beside a protected model, and nothing of its key."""
 
+import os
 from typing import Any, ClassVar
 
+from huggingface_hub.errors import HFValidationError
+from huggingface_hub.utils import validate_repo_id
 from transformers import AutoConfig, PreTrainedConfig
 from transformers.configuration_utils import SubConfigSpec
 
@@ -12,6 +15,22 @@ CHOICES = {"label_kind": ("soft", "hard"), "sampling": ("keyed", "fresh"), "task
 
 # What users set on a model's config and expect to reach the model: kept equal outside and inside.
 _SHARED = ("id2label", "label2id", "problem_type", "output_hidden_states", "return_dict", "pad_token_id", "use_cache")
+
+
+def hub_name_of(config: PreTrainedConfig) -> str | None:
+    """The Hub id a model was loaded from, if it was one; never a path on somebody's machine."""
+    name = config.name_or_path or ""
+    local = os.path.exists(name) or name.split("/")[-1].startswith("checkpoint-")
+    return name if is_hub_id(name) and not local else None
+
+
+def is_hub_id(name: Any) -> bool:
+    """Whether something can be the name of a repository: ``name`` or ``owner/name``."""
+    try:
+        validate_repo_id(name)
+    except HFValidationError:
+        return False
+    return bool(name)
 
 
 class WatermarkedConfig(PreTrainedConfig):
@@ -89,6 +108,14 @@ class WatermarkedConfig(PreTrainedConfig):
         for name in _SHARED:
             if hasattr(victim_config, name):
                 self.__dict__[name] = getattr(victim_config, name)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As in transformers, but without the path of a local folder that the wrapped classifier came from."""
+        written = super().to_dict()
+        inner = written.get("victim_config")
+        if isinstance(inner, dict) and "_name_or_path" in inner and hub_name_of(self.victim_config) is None:
+            del inner["_name_or_path"]
+        return written
 
     def get_text_config(self, decoder: bool | None = None, encoder: bool | None = None) -> PreTrainedConfig:
         """The wrapped classifier's."""
