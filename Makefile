@@ -7,7 +7,7 @@ export HF_HUB_OFFLINE ?= 1
 export TOKENIZERS_PARALLELISM ?= false
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow quality style bench docs clean
+.PHONY: help demo test test-slow quality style bench notebooks docs clean
 
 help:  ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -31,6 +31,9 @@ style: $(STAMPS)/quality  ## Repair style
 
 bench: $(STAMPS)/test  ## Measure speed as ratios; writes docs/results/bench.json
 	$(BIN)/python -m tests.bench
+
+notebooks: $(STAMPS)/test  ## Run the notebooks and keep their outputs
+	$(BIN)/python -m tests.notebooks
 
 docs: $(STAMPS)/docs  ## Build the documentation into docs/_build/html
 	$(BIN)/sphinx-build -W --keep-going -b html docs docs/_build/html
