@@ -17,6 +17,8 @@ exclude_patterns = ["_build", "results"]
 
 html_theme = "furo"
 html_title = "drw_hf"
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
 html_math_renderer = "mathml"
 
 autodoc_typehints = "none"  # numpydoc shows the types

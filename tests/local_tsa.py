@@ -1,7 +1,8 @@
 """A time-stamping authority of our own: openssl makes the certificates and the stamps, loopback HTTP serves them.
 
 `LocalTSA(folder)` makes a root and a certificate for time stamps under it; `with tsa.running(): ...` answers at
-`tsa.url`. What it does wrong is set with `tsa.fault`, one of `FAULTS`; `tsa.root` is the file to trust.
+`tsa.url`. What it does wrong is set with `tsa.fault`, one of `FAULTS`, and with `weak=`; `tsa.root` is the file to
+trust.
 """
 
 import contextlib
@@ -27,6 +28,7 @@ FAULTS = (
     "no certificate",  # leaves out the certificate that was asked for
     "expired certificate",
     "certificate for something else",  # one without the usage timeStamping
+    "signs with sha1",
 )
 
 _CONFIG = """
@@ -70,7 +72,7 @@ crypto_device = builtin
 default_policy = 1.2.3.4.1
 digests = {digests}
 accuracy = secs:1, millisecs:500
-signer_digest = sha256
+signer_digest = {signer_digest}
 ess_cert_id_alg = sha256
 """
 _SHA256 = bytes.fromhex("0609608648016503040201")  # the object identifier, as DER has it
@@ -88,23 +90,26 @@ class LocalTSA:
         The common name of the time-stamping certificate.
     intermediate : bool
         Whether another authority stands between the root and the certificate; stamps carry it along.
+    weak : dict
+        What is weak about ``"root"``, ``"intermediate"`` or ``"tsa"``: ``"sha1"``, which it is signed with, or its
+        key, as ``"RSA 1024"`` and ``"EC P-224"``.
     """
 
-    def __init__(self, folder, name="Local TSA", intermediate=False):
+    def __init__(self, folder, name="Local TSA", intermediate=False, weak=()):
         folder.mkdir(parents=True, exist_ok=True)
-        self.folder, self.name, self.fault, self.requests = folder, name, None, []
+        self.folder, self.name, self.fault, self.requests, self._weak = folder, name, None, [], dict(weak)
         self.time = None  # "20200601000000": what the stamps say, in place of the time it is
         self.root = folder / "root.pem"
         (folder / "index.txt").touch()
         for file in ("serial", "stamp_serial"):
             (folder / file).write_text("1001\n")
-        self._configure("sha256, sha384, sha512")
+        self._configure()
         self._issue("root", f"Root of {name}", "root", "20190101000000Z", issuer=None)
         issuer = "root"
         if intermediate:
             self._issue("intermediate", f"Intermediate of {name}", "intermediate", "20190101000000Z", issuer)
             issuer = "intermediate"
-        self._chain = ["-chain", "intermediate.pem"] if intermediate else []
+        self.chain = ["-chain", "intermediate.pem"] if intermediate else []
         self._issue("tsa", name, "stamping", "20190101000000Z", issuer)
 
     def issue(self, kind):
@@ -119,10 +124,7 @@ class LocalTSA:
         """The DER response to a DER query, as ``fault`` has it."""
         fault, signer = self.fault, "tsa"
         if fault == "refuses" or (fault == "refuses sha256" and _SHA256 in query):
-            self._configure("md5")
-            response = self._reply(query)
-            self._configure("sha256, sha384, sha512")
-            return response
+            return self._reply(query, digests="md5")
         if fault == "another digest":
             end = query.index(_SHA256) + len(_SHA256) + 4 + 32  # a NULL and the head of the octets stand between
             query = query[: end - 1] + bytes([query[end - 1] ^ 1]) + query[end:]
@@ -130,6 +132,8 @@ class LocalTSA:
             query = query[:-4] + bytes([query[-4] ^ 1]) + query[-3:]  # the wish for certificates ends it: 01 01 ff
         elif fault == "no certificate":
             query = b"\x30" + bytes([query[1] - 3]) + query[2:-3]
+        elif fault == "signs with sha1":
+            return self._reply(query, signer_digest="sha1")
         elif fault == "expired certificate":
             signer = "expired"
         elif fault == "certificate for something else":
@@ -206,10 +210,11 @@ class LocalTSA:
 
         return Handler
 
-    def _reply(self, query):
+    def _reply(self, query, **configuration):
+        self._configure(**configuration)
         (self.folder / "query.tsq").write_bytes(query)
         self._run("ts", "-reply", "-config", "openssl.cnf", "-queryfile", "query.tsq", "-signer", "tsa.pem",
-                  "-inkey", "tsa.key", *self._chain, "-out", "reply.tsr")  # fmt: skip
+                  "-inkey", "tsa.key", *self.chain, "-out", "reply.tsr")  # fmt: skip
         return (self.folder / "reply.tsr").read_bytes()
 
     def _sign_again(self, response, signer):
@@ -232,14 +237,19 @@ class LocalTSA:
         self._run("req", "-new", "-key", f"{file}.key", "-subj", f"/O=Loopback/CN={name}", "-config", "openssl.cnf",
                   "-out", f"{file}.csr")  # fmt: skip
         signed_by = ["-cert", f"{issuer}.pem", "-keyfile", f"{issuer}.key"] if issuer else ["-selfsign"]
+        digest = "sha1" if self._weak.get(file) == "sha1" else "sha256"
         self._run("ca", "-batch", "-notext", "-config", "openssl.cnf", "-extensions", extensions, "-startdate", since,
-                  "-enddate", until, *signed_by, "-in", f"{file}.csr", "-out", f"{file}.pem")  # fmt: skip
+                  "-enddate", until, "-md", digest, *signed_by, "-in", f"{file}.csr", "-out",
+                  f"{file}.pem")  # fmt: skip
 
     def _make_key(self, file):
-        self._run("genpkey", "-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-256", "-out", f"{file}.key")
+        weak = self._weak.get(file, "sha1")
+        algorithm, size = "EC P-256".split() if weak == "sha1" else weak.split()
+        option = {"EC": "ec_paramgen_curve", "RSA": "rsa_keygen_bits"}[algorithm]
+        self._run("genpkey", "-algorithm", algorithm, "-pkeyopt", f"{option}:{size}", "-out", f"{file}.key")
 
-    def _configure(self, digests):
-        (self.folder / "openssl.cnf").write_text(_CONFIG.format(digests=digests))
+    def _configure(self, digests="sha256, sha384, sha512", signer_digest="sha256"):
+        (self.folder / "openssl.cnf").write_text(_CONFIG.format(digests=digests, signer_digest=signer_digest))
 
     def _run(self, *arguments):
         done = subprocess.run([OPENSSL, *arguments], cwd=self.folder, capture_output=True, text=True)

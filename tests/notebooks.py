@@ -40,6 +40,7 @@ def _environment(path: Path, folder: str, small: bool) -> Iterator[dict[str, str
         "HF_HUB_OFFLINE": "1",
         "HF_HUB_DISABLE_PROGRESS_BARS": "1",
         "TOKENIZERS_PARALLELISM": "false",
+        "PYTHONWARNINGS": "ignore:IProgress not found",  # tqdm misses widgets, and no bar is shown here
         "DRW_SMALL": "1" if small else "",
     }
     if "hub" not in path.stem:

@@ -104,7 +104,8 @@ def alterations(value):
 def test_a_finding_without_a_commitment_says_so(key, probe, tmp_path):
     found = detect(probe, key=key)
     assert not found.committed and found.commitment is None
-    assert "not committed to beforehand" in found.explanation and "not committed to beforehand" in str(found)
+    assert found.explanation.endswith("The result refers to no commitment made beforehand.")
+    assert str(found).endswith("; the result refers to no commitment made beforehand")
     found.save(tmp_path / "evidence.json")
     again = DetectionResult.load(tmp_path / "evidence.json")
     assert again == found and not again.committed and not found.to_dict()["committed"]
@@ -113,7 +114,7 @@ def test_a_finding_without_a_commitment_says_so(key, probe, tmp_path):
 def test_a_finding_refers_to_its_commitment_and_keeps_it(finding, record, evidence):
     assert finding.committed and finding.commitment == record.to_dict()
     assert finding.commitment["repo_id"] in finding.explanation and "owner's word" in finding.explanation
-    assert "not committed" not in str(finding)
+    assert "no commitment" not in str(finding)
     again = DetectionResult.load(evidence)
     assert again == finding and again.suspect_first_seen == "2026-04-01"
     assert CommitmentRecord.from_dict(again.commitment) == record
@@ -123,7 +124,7 @@ def test_a_finding_refers_to_its_commitment_and_keeps_it(finding, record, eviden
 def test_a_commitment_that_is_not_older_than_the_suspect_does_not_count(key, probe, record):
     late = detect(probe, key=key, commitment=record, suspect_first_seen=date(2026, 3, 1))
     assert not late.committed and "not older than the suspect" in late.explanation
-    assert "not committed to beforehand" in str(late)
+    assert "refers to no commitment made beforehand" in str(late)
 
 
 def test_the_commitment_of_another_key_is_refused(key, probe, record):
@@ -209,9 +210,14 @@ def test_every_kind_of_test_can_be_replayed(task, law, tmp_path):
 def test_a_verification_reads_as_a_list_and_as_json(key, evidence):
     found = verify_evidence(evidence, key=key)
     lines = str(found).splitlines()
-    assert len(lines) == 1 + len(found.checks) and [line[0] for line in lines[1:]] == ["✓"] * 6 + ["?"]
+    assert [line[0] for line in lines[1:8]] == ["✓"] * 6 + ["?"] and len(found.checks) == 7
+    assert lines[8:] == [
+        "Taken on the word of whoever made the evidence:",
+        *(f"- {sentence}" for sentence in found.not_checked),
+    ]
     document = json.loads(json.dumps(found.to_dict()))
     assert document["holds"] is False and {"name", "status", "detail"} == set(document["checks"][0])
+    assert document["not_checked"] == list(found.not_checked)
     assert Verification("", (Check("a", "passed", ""),)).holds
     assert str(Check("a", "failed", "b")) == "✗ a: b"
 
@@ -227,8 +233,44 @@ def test_nothing_of_the_key_is_shown(key, evidence):
 def test_what_the_evidence_says_cannot_draw_checks_of_its_own(key, evidence):
     rewrite(evidence, explanation="Fine.\n✓ all is well\x1b[2J\ud800")
     found = verify_evidence(evidence, key=key)
-    assert len(str(found).splitlines()) == 1 + len(found.checks) and "\x1b" not in str(found)
+    assert len(str(found).splitlines()) == 2 + len(found.checks) + len(found.not_checked)
+    assert "\x1b" not in str(found)
     str(found).encode()
+
+
+# -- what no replay can tell
+
+
+def test_texts_that_were_picked_pass_every_check_and_the_verification_says_that_they_would(key, tmp_path):
+    """The forgery of whoever has the key: of an innocent's answers, those that look like the mark."""
+    rows, clean, innocent, _ = make_case(key, n_rows=300, mark=False)
+    _, _, marked, _ = make_case(key, n_rows=300, noise=0.0)
+    assert detect(innocent, rows, key=key, victim=clean).verdict == "not detected"
+    each = zip(innocent, clean, marked, strict=True)
+    fit = [((said - quiet) * (served - quiet))[:, key.target].sum() for said, quiet, served in each]
+    answers, texts, quiet = ([of[index] for index in np.argsort(fit)[-100:]] for of in (innocent, rows, clean))
+    detect(answers, texts, key=key, victim=quiet).save(tmp_path / "forged.json")
+    found = verify_evidence(tmp_path / "forged.json", key=key)
+    assert found.claim.startswith("detected") and not found.failed and len(found.open) == 1
+    assert any("not chosen by the suspect's answers" in sentence for sentence in found.not_checked)
+
+
+def test_only_what_the_evidence_rests_on_is_said_to_be_taken_on_trust(key, probe):
+    def words(result):
+        return " ".join(verify_evidence(result, key=key).not_checked)
+
+    bare = words(detect(dataclasses.replace(probe, victim=None), key=key))
+    for always in ("are the suspect's", "not chosen by", "No more keys, suspects and looks", "when it says"):
+        assert always in bare
+    for only_then in ("clean victim", "gold", "logged", "declared day"):
+        assert only_then not in bare
+    assert "are the clean victim's" in words(detect(probe, key=key))
+    assert "not seen before the day that is declared" in words(detect(probe, key=key, suspect_first_seen="2026-04-01"))
+    assert "logged counts" in words(detect(probe, key=key, logged_counts=np.ones(key.vocab_size, int)))
+    gold = np.full(len(probe.rows), key.target)
+    assert "gold labels" in words(detect(dataclasses.replace(probe, gold=gold), key=key))
+    served = dataclasses.replace(probe, logged=gold)
+    assert "logged labels" in words(detect(served, key=key))
 
 
 # -- every alteration is found out
@@ -424,9 +466,13 @@ def test_a_verified_stamp_proves_what_is_older_than_the_suspect(publish, tsa, ke
         found[moment] = replay(key, seen(key, probe, moment), repo_id=REPO, trusted_roots=[tsa.root])
     # The authority's clock may be off by a second and a half, as it says itself.
     assert [check.status for check in found.values()] == ["passed", "open", "failed"]
-    assert verify_evidence(
+    proven = verify_evidence(
         seen(key, probe, "2026-04-01"), key=key, repo_id=REPO, trusted_roots=[tsa.root.read_bytes()]
-    ).holds
+    )
+    # The result did not refer to the commitment, and the commitment is there: neither denies the other.
+    assert proven.holds and "✓ the key was committed to before" in str(proven)
+    assert "The result refers to no commitment made beforehand." in proven.claim
+    assert "not committed" not in str(proven)
     unchecked = replay(key, seen(key, probe, "2026-04-01"), repo_id=REPO)
     assert unchecked.status == "open" and "trusted_roots" in unchecked.detail
 

@@ -55,8 +55,8 @@ def fill(folder, task=SEQUENCE, passphrase=PASSPHRASE, tokenizer=None, **setting
 
 def put_plain_key(folder, key):
     """As in the snapshot of a private repository: drw_hf itself would not write it there."""
-    key.save_pretrained(folder / "elsewhere" / "key")
-    (folder / "elsewhere" / "key" / KEY_FILE).rename(folder / KEY_FILE)
+    (folder / KEY_FILE).write_bytes(key.to_files()[KEY_FILE])
+    (folder / KEY_FILE).chmod(0o600)
 
 
 def toolkit_module(folder):

@@ -147,7 +147,7 @@ def test_a_pulled_key_is_readable_by_its_owner_alone(hub, upload_path, key_repo_
     )
     make_victim(model=model, key=key).push_to_hub(MODEL, key_repo_id=key_repo_id)
     load(MODEL)
-    found = list((hub.home / "hub").rglob("snapshots/**/drw_key.*"))
+    found = [path for path in hub.home.rglob("drw_key.*") if path.suffix != ".absent"]
     assert {path.name for path in found} == {"drw_key.json", "drw_key.safetensors"}
     assert {stat.S_IMODE(path.stat().st_mode) for path in found} == {0o600}
     for path in hub.home.rglob("*"):  # whatever else the client may keep
@@ -176,6 +176,35 @@ def test_offline_without_a_pull_says_what_is_missing(hub):
             load(MODEL)
         with pytest.raises(KeyFileError, match="cache"):
             WatermarkKey.from_pretrained(MODEL)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_hub_that_is_down_is_not_missed_once_everything_was_pulled(hub, mode):
+    pushing, pulling = MODES[mode]
+    victim = make_victim()
+    victim.push_to_hub(MODEL, **pushing)
+    load(MODEL, **pulling)
+    hub.fail(status=503, times=1000)
+    assert load(MODEL, **pulling).key == victim.key
+
+
+def test_a_key_named_by_its_repository_is_taken_from_the_cache_if_the_model_is(hub):
+    victim = make_victim()
+    victim.push_to_hub(MODEL, push_key=False)
+    victim.key.push_to_hub(KEYS)
+    load(MODEL, key=KEYS)
+    hub.requests.clear()
+    assert load(MODEL, key=KEYS, local_files_only=True).key == victim.key
+    assert not hub.requests
+
+
+def test_not_knowing_whether_a_repository_is_public_is_no_reason_to_fail(hub):
+    victim = make_victim()
+    victim.push_to_hub(MODEL)
+    commit = hub.commits(MODEL)[0].sha
+    load(MODEL, revision=commit)
+    hub.fail(status=500, path="/api/models/owner/model$", times=100)
+    assert load(MODEL, revision=commit).key == victim.key
 
 
 def test_a_cut_download_is_resumed(hub):
@@ -239,7 +268,7 @@ def test_a_wrong_or_missing_passphrase_is_told_apart_from_no_key(hub):
 def test_a_plain_key_is_not_taken_for_the_sealed_one(hub):
     victim = make_victim()
     victim.push_to_hub(MODEL, passphrase=PASSPHRASE)
-    victim.push_to_hub(MODEL)
+    victim.push_to_hub(MODEL, replace_key=True)
     with pytest.raises(KeyFileError, match="not sealed"):
         load(MODEL, passphrase=PASSPHRASE)
 
@@ -327,7 +356,28 @@ def test_a_pointer_survives_a_squashed_history(hub):
         b"not JSON",
         b"[]",
         json.dumps({"format": "drw-hf-key-pointer", "version": 9}).encode(),
-        json.dumps({"format": "drw-hf-key-pointer", "version": 1, "repo_id": "../../etc"}).encode(),
+        *(
+            json.dumps(
+                {
+                    "format": "drw-hf-key-pointer",
+                    "version": 1,
+                    "repo_id": KEYS,
+                    "revision": "0" * 40,
+                    "subfolder": "a",
+                    "commitment": "0" * 64,
+                    **wrong,
+                }
+            ).encode()
+            for wrong in (
+                {"repo_id": "../../etc"},
+                {"repo_id": 5},
+                {"revision": "main"},
+                {"subfolder": "../../.."},
+                {"subfolder": "/etc"},
+                {"subfolder": "a\0b"},
+                {"commitment": 5},
+            )
+        ),
     ],
 )
 def test_a_damaged_pointer_is_refused(hub, document):
@@ -335,6 +385,21 @@ def test_a_damaged_pointer_is_refused(hub, document):
     replace_file("drw_key_pointer.json", document)
     with pytest.raises(KeyPointerError, match=r"drw_key_pointer\.json"):
         load(MODEL)
+
+
+def test_a_pointer_into_somebody_elses_repository_is_pointed_out(hub, monkeypatch):
+    victim = make_victim()
+    victim.push_to_hub(MODEL, key_repo_id=KEYS)
+    files = hub.files(MODEL)
+    monkeypatch.setenv("HF_TOKEN", hub.token("stranger"))
+    HfApi().create_repo("stranger/copy")
+    for path in ("config.json", "model.safetensors", "drw_key_pointer.json"):
+        HfApi().upload_file(repo_id="stranger/copy", path_in_repo=path, path_or_fileobj=files[path])
+    with pytest.warns(UserWarning, match="somebody else's"), pytest.raises(KeyPointerError):
+        load("stranger/copy")
+    monkeypatch.setenv("HF_TOKEN", hub.token("owner"))
+    with pytest.warns(UserWarning, match="somebody else's"):
+        load("stranger/copy")
 
 
 # -- local folders

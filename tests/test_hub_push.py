@@ -5,11 +5,13 @@ The Hub is a loopback server; huggingface.co is not contacted.
 
 import json
 import re
+import traceback
 import warnings
 
 import numpy as np
 import pytest
-from huggingface_hub import HfApi
+import torch
+from huggingface_hub import HfApi, constants
 
 from drw_hf import WatermarkedModelForSequenceClassification, WatermarkKey
 from drw_hf.errors import (
@@ -237,12 +239,20 @@ def test_a_public_key_repository_is_refused_before_the_model_goes_anywhere(hub):
         ({"push_key": False, "key_repo_id": KEYS}, ConfigurationError, "key_repo_id has no use"),
         ({"passphrase": ""}, DrwError, "would seal nothing"),
         ({"card": {"metrics": {"accuracy": {"clean": 0.9}}}}, ConfigurationError, "protected"),
+        ({"card": {"licence": "mit"}}, ConfigurationError, "licence"),
+        ({"card": {"existing": "text"}}, ConfigurationError, "existing"),
     ],
 )
 def test_bad_options_are_refused_before_anything_is_uploaded(hub, options, error, words):
     with pytest.raises(error, match=words):
         make_victim().push_to_hub(MODEL, **options)
     assert not uploads(hub)
+
+
+@pytest.mark.parametrize("name", [None, "", "a/b/c", "owner/model name", 5])
+def test_what_cannot_be_a_repository_is_refused(hub, name):
+    with pytest.raises(DrwError, match="name of a repository"):
+        make_victim().push_to_hub(name)
 
 
 def test_a_tokenizer_of_another_model_is_refused(hub):
@@ -392,18 +402,168 @@ def test_a_first_push_that_fails_leaves_an_empty_repository_and_the_next_one_wor
     assert whole(hub) == victim.key
 
 
-def test_errors_of_a_push_hold_neither_passphrase_nor_key(hub):
-    import traceback
+def said_by(error):
+    """A traceback as an error reporter shows it, with the locals of every frame but the tests' own."""
+    assert error.__context__ is None or error.__suppress_context__
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__) if frame.f_code.co_filename != __file__]
+    return repr(error) + "".join(repr(frame.f_locals) for frame in frames)
 
+
+@pytest.mark.parametrize("fault", [{"path": "/commit/"}, {"path": "validate-yaml"}, {"path": "/preupload/"}], ids=str)
+@pytest.mark.parametrize("options", [{}, {"passphrase": PASSPHRASE}], ids=["plain", "sealed"])
+def test_errors_of_a_push_hold_neither_passphrase_nor_key(hub, fault, options):
     victim = make_victim()
-    hub.fail(status=500, method="POST", path="/commit/", times=50)
-    for options in ({}, {"passphrase": PASSPHRASE}):
-        with pytest.raises(HubError) as caught:
-            victim.push_to_hub(MODEL, **options)
-        ours = [frame for frame in traceback.walk_tb(caught.tb) if "drw_hf" in frame[0].f_code.co_filename]
-        shown = "".join(f"{frame.f_locals}" for frame, _ in ours if "test_" not in frame.f_code.co_filename)
-        shown += "".join(traceback.TracebackException.from_exception(caught.value, capture_locals=False).format())
-        assert victim.key.secret.hex() not in shown and hub.token("owner") not in shown
+    hub.fail(status=400, method="POST", times=50, **fault)
+    with pytest.raises(DrwError) as caught:
+        victim.push_to_hub(MODEL, **options)
+    said = said_by(caught.value)
+    assert "push_to_hub" not in said and PASSPHRASE not in said
+    assert victim.key.secret.hex() not in said and hub.token("owner") not in said
+
+
+def test_a_full_disk_while_saving_shows_neither(hub, monkeypatch):
+    victim = make_victim()
+
+    def full(self, folder, **settings):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(type(victim), "save_pretrained", full)
+    with pytest.raises(OSError, match="No space left") as caught:
+        victim.push_to_hub(MODEL, passphrase=PASSPHRASE)
+    assert PASSPHRASE not in said_by(caught.value)
+    assert set(hub.files(MODEL)) == {".gitattributes"}
+
+
+# -- what others may see of it
+
+
+def test_pushing_again_leaves_no_key_in_the_cache(hub):
+    victim, key = make_victim(), make_key(make_model())
+    for _ in range(2):
+        victim.push_to_hub(MODEL)
+        key.push_to_hub(KEYS)
+    kept = [(str(path), path.read_bytes()) for path in hub.home.rglob("*") if path.is_file()]
+    assert not [
+        path for path, content in kept for found in (victim.key, key) if found.secret.hex().encode() in content
+    ]
+
+
+def test_a_repository_that_turns_public_during_the_push_gets_no_plain_key(hub, monkeypatch):
+    victim = make_victim()
+    victim.push_to_hub(MODEL, push_key=False)
+    save = type(victim).save_pretrained
+
+    def save_slowly(self, folder, **settings):
+        hub.set_private(MODEL, False)
+        return save(self, folder, **settings)
+
+    monkeypatch.setattr(type(victim), "save_pretrained", save_slowly)
+    with pytest.raises(PlainKeyRefusedError, match="turned public"):
+        victim.push_to_hub(MODEL)
+    assert not leaks_in(victim.key, hub.everything())
+
+
+def test_a_repository_that_turns_public_at_the_last_moment_is_reported(hub, monkeypatch):
+    commit = HfApi.create_commit
+
+    def commit_slowly(self, repo_id, *args, **kwargs):
+        hub.set_private(repo_id, False)
+        return commit(self, repo_id, *args, **kwargs)
+
+    monkeypatch.setattr(HfApi, "create_commit", commit_slowly)
+    with pytest.raises(HubError, match="rotate"):
+        make_victim().push_to_hub(MODEL)
+
+
+def test_a_sealed_key_does_not_become_plain_unless_told_to(hub):
+    victim = make_victim()
+    victim.push_to_hub(MODEL, passphrase=PASSPHRASE)
+    victim.key.push_to_hub(KEYS, passphrase=PASSPHRASE)
+    for push, place in ((victim.push_to_hub, MODEL), (victim.key.push_to_hub, KEYS)):
+        with pytest.raises(PlainKeyRefusedError, match="sealed"):
+            push(place)
+    assert not leaks_in(victim.key, hub.everything())
+    victim.push_to_hub(MODEL, replace_key=True)
+    assert WatermarkedModelForSequenceClassification.from_pretrained(MODEL).key == victim.key
+
+
+def test_a_debugging_client_that_logs_what_it_sends_gets_no_plain_key(hub, monkeypatch):
+    monkeypatch.setattr(constants, "HF_DEBUG", True)
+    with pytest.raises(PlainKeyRefusedError, match="HF_DEBUG"):
+        make_victim().push_to_hub(MODEL)
+
+
+# -- what lay there before
+
+
+def test_weights_of_an_earlier_push_do_not_stay_behind(hub):
+    make_victim().push_to_hub(MODEL)
+    for name in ("adapter_config.json", "pytorch_model.bin"):
+        HfApi().upload_file(repo_id=MODEL, path_in_repo=name, path_or_fileobj=b"{}")
+    victim = make_victim(model=make_model(seed=5), secret=b"5" * 32)
+    victim.push_to_hub(MODEL, replace_key=True, max_shard_size="20KB")
+    files = set(hub.files(MODEL))
+    assert not files & {"model.safetensors", "adapter_config.json", "pytorch_model.bin"}
+    again = WatermarkedModelForSequenceClassification.from_pretrained(MODEL)
+    assert again.key == victim.key
+    for name, tensor in victim.get_base_model().state_dict().items():
+        assert torch.equal(again.get_base_model().state_dict()[name], tensor), name
+    victim.push_to_hub(MODEL)
+    assert "model.safetensors" in hub.files(MODEL) and "model.safetensors.index.json" not in hub.files(MODEL)
+
+
+def test_a_push_without_the_key_leaves_this_models_key_and_takes_another_away(hub):
+    victim = make_victim()
+    victim.push_to_hub(MODEL, passphrase=PASSPHRASE)
+    victim.push_to_hub(MODEL, push_key=False, replace_key=True)
+    assert "drw_key.json" in hub.files(MODEL)
+    other = make_victim(secret=b"2" * 32)
+    with pytest.raises(KeyMismatchError):
+        other.push_to_hub(MODEL, push_key=False)
+    other.push_to_hub(MODEL, push_key=False, replace_key=True)
+    assert "drw_key.json" not in hub.files(MODEL)
+    with pytest.raises(KeyMismatchError):  # now config.json alone tells
+        victim.push_to_hub(MODEL, push_key=False)
+
+
+@pytest.mark.parametrize("content", [b"{}", b"not JSON"])
+def test_a_key_file_that_tells_nothing_counts_as_another_key(hub, content):
+    HfApi().create_repo(KEYS, private=True)
+    HfApi().upload_file(repo_id=KEYS, path_in_repo="drw_key.json", path_or_fileobj=content)
+    key = make_key(make_model())
+    with pytest.raises(KeyMismatchError):
+        key.push_to_hub(KEYS)
+    key.push_to_hub(KEYS, replace_key=True)
+    assert WatermarkKey.from_pretrained(KEYS) == key
+
+
+def test_the_owners_requirements_and_handler_are_not_taken_away(hub):
+    HfApi().create_repo(MODEL, private=True)
+    HfApi().upload_file(repo_id=MODEL, path_in_repo="requirements.txt", path_or_fileobj=b"numpy\ndrw-hf==0.0.1\n")
+    victim = make_victim()
+    victim.push_to_hub(MODEL, handler=True)
+    lines = hub.files(MODEL)["requirements.txt"].decode().split()
+    assert lines[0] == "numpy" and len(lines) == 2 and lines[1].startswith("drw_hf>=")
+    HfApi().upload_file(repo_id=MODEL, path_in_repo="handler.py", path_or_fileobj=b"class EndpointHandler: ...")
+    with pytest.raises(ConfigurationError, match=r"handler\.py of its own"):
+        victim.push_to_hub(MODEL, handler=True)
+
+
+@pytest.mark.parametrize("kind", ["txt", "tsr"])
+def test_something_else_in_the_place_of_a_commitment_is_not_kept_silently(hub, kind):
+    victim = make_victim()
+    path = f"drw_commitments/{victim.key.fingerprint}.{kind}"
+    HfApi().create_repo(MODEL, private=True)
+    HfApi().upload_file(repo_id=MODEL, path_in_repo=path, path_or_fileobj=b"garbage")
+    with pytest.raises(HubError, match="nothing is overwritten"):
+        victim.push_to_hub(MODEL)
+
+
+def test_a_repository_that_would_leave_the_key_out_is_refused(hub):
+    HfApi().create_repo(MODEL, private=True)
+    HfApi().upload_file(repo_id=MODEL, path_in_repo=".gitignore", path_or_fileobj=b"*.log\ndrw_key*\n")
+    with pytest.raises(HubError, match="leaves out drw_key"):
+        make_victim().push_to_hub(MODEL)
 
 
 # -- keys alone

@@ -85,6 +85,28 @@ def test_a_plain_key_in_the_output_folder_stops_the_training_before_it_is_pushed
     assert not leaks_in(victim.key, hub.everything())
 
 
+def test_a_plain_key_deeper_in_the_output_folder_stops_it_too(hub, tmp_path):
+    victim = make_victim()
+    victim.key.save_pretrained(tmp_path / "out" / "keys" / "run1")
+    trainer = Trainer(victim, arguments(tmp_path / "out", **pushing("every_save")), train_dataset=Rows(8))
+    with pytest.raises(KeyFileError, match="plain key"):
+        trainer.train()
+    assert not leaks_in(victim.key, hub.everything())
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "training_args.bin", "tokenizer_config.json", "checkpoint-5"])
+@pytest.mark.parametrize("inside", ["", "keys", "keys/run1"])
+def test_a_plain_key_is_not_written_into_what_looks_like_an_output_folder(tmp_path, name, inside):
+    if name == "tokenizer_config.json" and inside == "keys/run1":
+        pytest.skip("so far up it may be anybody's")
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / name).touch()
+    key = make_victim().key
+    with pytest.raises(KeyFileError, match="holds a model"):
+        key.save_pretrained(tmp_path / "out" / inside)
+    key.save_pretrained(tmp_path / "out" / inside, passphrase=PASSPHRASE)
+
+
 def test_a_plain_key_in_a_students_output_folder_is_refused_at_once(hub, tmp_path):
     victim = make_victim()
     victim.key.save_pretrained(tmp_path / "out")

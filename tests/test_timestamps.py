@@ -1,12 +1,17 @@
 """Time stamps of a commitment: asked of a real authority over HTTP, verified by us and by openssl alike."""
 
+import re
 import subprocess
 import sys
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, load_pem_private_key
 
-from drw_hf.errors import TimestampError
+from drw_hf.errors import InvalidInputError, TimestampError
 from drw_hf.hub.timestamps import Timestamp, request_timestamp, verify_timestamp
 from local_tsa import OPENSSL, LocalTSA
 
@@ -15,6 +20,7 @@ pytest.importorskip("rfc3161_client", reason="time stamps need the extra drw_hf[
 
 COMMITMENT = "0123456789abcdef" * 4
 OTHER = "fedcba9876543210" * 4
+SHA256 = bytes.fromhex("300d06096086480165030402010500")  # the algorithm, as DER has it
 
 
 @pytest.fixture(scope="module")
@@ -38,6 +44,13 @@ def stranger(tmp_path_factory):
 @pytest.fixture(scope="module")
 def token(authority):
     return request_timestamp(COMMITMENT, authority.url)
+
+
+def stamp_unasked(tsa):
+    """A stamp that `request_timestamp` did not look at."""
+    from rfc3161_client import TimestampRequestBuilder
+
+    return tsa.stamp(TimestampRequestBuilder(COMMITMENT.encode(), nonce=True, cert_req=True).build().as_bytes())
 
 
 def refusal(token, commitment, roots):
@@ -121,7 +134,7 @@ def test_no_network_and_no_address_are_told_apart_and_show_no_password():
 
 @pytest.mark.parametrize("commitment", ["", "ab", COMMITMENT.upper(), COMMITMENT + "\n", "g" * 64, None, b"a" * 64])
 def test_only_a_commitment_is_stamped(tsa, commitment):
-    with pytest.raises(TimestampError, match="64 lower-case hexadecimal digits"):
+    with pytest.raises(InvalidInputError, match="64 lower-case hexadecimal digits"):
         request_timestamp(commitment, tsa.url)
 
 
@@ -210,3 +223,119 @@ def test_another_time_cannot_be_written_into_a_token(tsa, token):
     assert token.count(b"\x18\x0f" + year) == 1
     older = token.replace(b"\x18\x0f" + year, b"\x18\x0f2020")
     assert "signature of the time-stamp token does not verify" in refusal(older, COMMITMENT, [tsa.root])
+
+
+# -- weak means
+
+
+def with_digests_listed(token, algorithm):
+    """The token with another list of digests, which is not part of what is signed; all lengths around it follow."""
+    inner = 6 + token[5]  # the token, after the status
+    at = inner + 23  # its SignedData: a version and the list
+    assert token[at : at + 4] == bytes.fromhex("02010331")
+    end = at + 5 + token[at + 4]
+    listed = bytes([0x31, len(algorithm)]) + algorithm
+    longer = len(listed) - (end - at - 3)
+    altered = bytearray(token[: at + 3] + listed + token[end:])
+    for length in (2, inner + 2, inner + 17, inner + 21):
+        size = int.from_bytes(altered[length : length + 2], "big") + longer
+        altered[length : length + 2] = size.to_bytes(2, "big")
+    return bytes(altered)
+
+
+def certificate(key, subject, issuer, issuer_key, *extensions):
+    """A certificate as openssl would not make it, in PEM."""
+    since = datetime(2019, 1, 1)
+    builder = x509.CertificateBuilder(
+        x509.Name.from_rfc4514_string(issuer),
+        x509.Name.from_rfc4514_string(subject),
+        key.public_key(),
+        x509.random_serial_number(),
+        since,
+        since + timedelta(days=9999),
+    )
+    for extension in extensions:
+        builder = builder.add_extension(extension, critical=True)
+    return builder.sign(issuer_key, hashes.SHA256()).public_bytes(Encoding.PEM)
+
+
+def self_signed(name):
+    key = ec.generate_private_key(ec.SECP256R1())
+    return certificate(key, f"CN={name}", f"CN={name}", key)
+
+
+@pytest.mark.parametrize(
+    ("part", "weakness", "words"),
+    [
+        ("tsa", "sha1", "'O=Loopback,CN=Local TSA' .* weak hash sha1"),
+        ("tsa", "RSA 1024", "'O=Loopback,CN=Local TSA' .* weak RSA key of 1024 bits"),
+        ("tsa", "EC P-224", "'O=Loopback,CN=Local TSA' .* weak EC key of 224 bits"),
+        ("intermediate", "sha1", "'O=Loopback,CN=Intermediate of .* weak hash sha1"),
+        ("intermediate", "RSA 1024", "'O=Loopback,CN=Intermediate of .* weak RSA key of 1024 bits"),
+        ("intermediate", "EC P-224", "'O=Loopback,CN=Intermediate of .* weak EC key of 224 bits"),
+        ("root", "RSA 1024", "'O=Loopback,CN=Root of .* weak RSA key of 1024 bits"),
+        ("root", "EC P-224", "'O=Loopback,CN=Root of .* weak EC key of 224 bits"),
+    ],
+)
+def test_a_weak_certificate_anywhere_in_the_chain_proves_nothing(tmp_path, part, weakness, words):
+    tsa = LocalTSA(tmp_path, intermediate=True, weak={part: weakness})
+    assert re.search(words, refusal(stamp_unasked(tsa), COMMITMENT, [tsa.root]))
+
+
+def test_keys_of_2048_bits_will_do_and_how_a_root_signed_itself_does_not_matter(tmp_path):
+    tsa = LocalTSA(tmp_path, weak={"tsa": "RSA 2048", "root": "sha1"})
+    assert verify_timestamp(stamp_unasked(tsa), COMMITMENT, [tsa.root]).policy == "1.2.3.4.1"
+
+
+def test_a_weak_digest_under_the_signature_proves_nothing(tsa):
+    tsa.fault = "signs with sha1"
+    token = stamp_unasked(tsa)
+    assert "signed with the weak digest SHA-1" in refusal(token, COMMITMENT, [tsa.root])
+    # The list of digests is not signed; but what it does not name is not found when the signature is verified.
+    assert "signature of the time-stamp token does not verify" in refusal(
+        with_digests_listed(token, SHA256), COMMITMENT, [tsa.root]
+    )
+
+
+def test_a_time_that_is_yet_to_come_proves_nothing(tsa):
+    ahead = datetime.now(UTC) + timedelta(minutes=2)
+    tsa.time = f"{ahead:%Y%m%d%H%M%S}"
+    assert verify_timestamp(stamp_unasked(tsa), COMMITMENT, [tsa.root]).time == ahead.replace(microsecond=0)
+    tsa.time = "20400101000000"
+    assert "says 2040-01-01 00:00:00 UTC, which is yet to come" in refusal(stamp_unasked(tsa), COMMITMENT, [tsa.root])
+
+
+def test_a_chain_whose_names_agree_only_roughly_proves_nothing(tmp_path):
+    """OpenSSL does not mind upper and lower case; what we cannot follow we cannot check for weakness."""
+    tsa = LocalTSA(tmp_path)
+    own, roots = (load_pem_private_key((tmp_path / f"{name}.key").read_bytes(), None) for name in ("tsa", "root"))
+    usage = x509.ExtendedKeyUsage([x509.ExtendedKeyUsageOID.TIME_STAMPING])
+    for issuer in ("O=Loopback,CN=Root of Local TSA", "O=LOOPBACK,CN=ROOT OF LOCAL TSA"):
+        (tmp_path / "tsa.pem").write_bytes(certificate(own, "CN=Local TSA", issuer, roots, usage))
+        token = stamp_unasked(tsa)
+        if issuer.isupper():
+            assert "names that agree to the letter" in refusal(token, COMMITMENT, [tsa.root])
+        else:
+            assert verify_timestamp(token, COMMITMENT, [tsa.root]).authority == "CN=Local TSA"
+
+
+def test_a_token_full_of_certificates_is_not_read(tmp_path):
+    tsa = LocalTSA(tmp_path)
+    crowd = b"".join(self_signed(f"One of many {number}") for number in range(20))
+    (tmp_path / "crowd.pem").write_bytes(crowd)
+    tsa.chain = ["-chain", "crowd.pem"]
+    assert "carries 21 certificates" in refusal(stamp_unasked(tsa), COMMITMENT, [tsa.root])
+    (tmp_path / "crowd.pem").write_bytes(b"".join(self_signed(f"One of few {number}") for number in range(3)))
+    assert verify_timestamp(stamp_unasked(tsa), COMMITMENT, [tsa.root]).policy == "1.2.3.4.1"
+
+
+def test_a_weak_stamp_is_refused_while_another_authority_can_be_asked(tsa, tmp_path):
+    tsa.fault = "signs with sha1"
+    with pytest.raises(TimestampError, match=r"weak digest SHA-1.*another authority"):
+        request_timestamp(COMMITMENT, tsa.url)
+    tsa.fault, tsa.time = None, "20400101000000"
+    with pytest.raises(TimestampError, match="yet to come"):
+        request_timestamp(COMMITMENT, tsa.url)
+    with LocalTSA(tmp_path, weak={"tsa": "RSA 1024"}).running() as weak:
+        with pytest.raises(TimestampError, match=r"weak RSA key of 1024 bits.*another authority"):
+            request_timestamp(COMMITMENT, weak.url)

@@ -73,6 +73,10 @@ class RepositoryAccessError(HubError):
     """A repository does not exist, or this token may not read or write it."""
 
 
+class RevisionMissingError(HubError):
+    """A repository has no such branch, tag or commit."""
+
+
 class PlainKeyRefusedError(HubError):
     """A plain key was about to go where others can read it."""
 

@@ -1,184 +1,684 @@
-"""The demo: a small classifier is trained, protected, saved, reloaded and asked, with and without its watermark."""
+"""The demo: a model is protected, stolen twice and found again, and an innocent one is left in peace."""
 
+import contextlib
 import json
-import random
+import math
 import secrets
 import shutil
+import sys
+import tempfile
+import textwrap
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import datasets
+import huggingface_hub.utils
+import numpy as np
 import torch
+import transformers
 import typer
-from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
-from transformers import BertConfig, BertForSequenceClassification, PreTrainedTokenizerFast
-from transformers.utils import logging as transformers_logging
 
+from ..detection import DetectionResult, detect
+from ..errors import ConfigurationError, DatasetError, UnsupportedModelError
+from ..experiments.corpus import (
+    SENTIMENTS,
+    TAGS,
+    make_sentiment_corpus,
+    make_tagging_corpus,
+    make_tokenizer,
+)
+from ..experiments.theft import distil, small_bert, train_on_gold
+from ..extraction.labelling import LABELS, PROBABILITIES, label_with_teacher
+from ..extraction.questions import find_gold_column, find_text_columns, questions_of
+from ..fidelity import _number, _numbers
 from ..keys import WatermarkKey
-from ..watermark import WatermarkedModelForSequenceClassification
+from ..keys.binding import labels_of, task_of
+from ..watermark import WatermarkedConfig
+from .data import _check_columns, _load
+from .distill import load_student
+from .models import PROTECTED, load_config, load_model, load_tokenizer
+from .output import INTERRUPTED
 
-REPORT = "demo.json"
-SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
-SUBJECTS = "film book story play novel song show series album tale drama comedy sequel picture".split()
-OPENINGS = "the this that our her his their another every one a some any my your its what such no".split()
-NEGATIVE = "dull awful slow clumsy bleak noisy tired empty weak bland stiff shallow".split()
-POSITIVE = "bright moving funny tender clever warm bold lively graceful rich gentle sharp".split()
-DEGREES = "very quite rather truly almost never always often hardly".split()
+FORMAT = "drw-demo-1"
+REPORT, NEXT_STEPS = "demo.json", "next-steps.md"
+PARTS = ("protected", "key", "figures", "evidence")  # the folders that a demo writes
+
+SEQUENCE, TOKEN = "sequence-classification", "token-classification"
+ROWS = {"victim": 2500, "queries": 4000, "innocent": 2500, "probes": 1500}  # of the corpus
+LIMIT = 2000  # rows of each kind, of a data set
+EPOCHS = {"victim": 4, "student": 8, "innocent": 4, "pretrained": 3}
+MAX_LENGTH = 128  # tokens after which texts of a data set are cut
+SIMULATED_KEYS = 2000
+HELD_OUT = ("validation", "test", "dev", "eval")  # the Hub's test splits may hide their labels
+
+SUSPECTS = {"soft": "student of soft labels", "hard": "student of hard labels", "innocent": "innocent model"}
+GUILTY = ("soft", "hard")
+LEVEL = 1e-3
 
 
-def run(folder: Path, *, as_json: bool) -> dict[str, Any]:
-    """Run the demo into ``folder`` and print its story, or its figures as JSON."""
+@dataclass(frozen=True)
+class Scene:
+    """Who is robbed, and of what texts.
 
-    def say(text: str = "") -> None:
-        if not as_json:
-            typer.echo(text)
+    Rows hold ``tokens`` and ``tags``, or ``text`` (``text_a`` and ``text_b`` for pairs) and ``label``; labels are the
+    victim's class numbers, negative where there is none.
+    """
 
-    clear_earlier_demo(folder)
-    transformers_logging.disable_progress_bar()
-    torch.manual_seed(0)
+    task: str
+    tokenizer: Any
+    victim: Any  # the clean model
+    target: str
+    queries: datasets.Dataset  # what the thief asks; it has no right labels for them
+    schooling: datasets.Dataset  # what the innocent model learns from
+    probes: datasets.Dataset  # what nobody was trained on
+    student: str | None = None  # where students and the innocent model start from; by default, from nothing
+    max_length: int = MAX_LENGTH
+    source: dict[str, Any] = field(default_factory=dict)
 
-    say("Training a small sentiment classifier on sentences made for the purpose ...")
-    sentences, labels = make_corpus(2400, random.Random(0))
-    tokenizer = make_tokenizer()
-    model = train(tokenizer, sentences[:2000], labels[:2000])
+    @property
+    def asked(self) -> datasets.Dataset:
+        """What suspects are probed with.
 
-    key = WatermarkKey.generate(model, tokenizer=tokenizer, target="negative", hash_rule="rarest")
-    victim = WatermarkedModelForSequenceClassification.from_model(model, key=key, label_kind="soft")
-    passphrase = secrets.token_urlsafe(24)
-    victim.save_pretrained(folder / "protected")
-    tokenizer.save_pretrained(folder / "protected")
-    key.save_pretrained(folder / "key", passphrase=passphrase)
-    say(f"Made a key ({key.fingerprint}), wrapped the model and saved both:")
-    say(f"  {folder}/protected   weights and config, no trace of the key")
-    say(f"  {folder}/key         the key, sealed with a passphrase that was drawn for this run and is not kept")
-    say()
+        A tagger shows its mark on any text. A sentence classifier shows it on the texts that taught it, and those the
+        owner has: the service answered them.
+        """
+        return self.probes if self.task == TOKEN else self.queries
 
-    victim = WatermarkedModelForSequenceClassification.from_pretrained(
-        folder / "protected", key=folder / "key", passphrase=passphrase
-    )
-    held_out, truth = sentences[2000:], torch.tensor(labels[2000:])
-    protected = answer(victim, tokenizer, held_out)
-    with victim.watermark_disabled():
-        clean = answer(victim, tokenizer, held_out)
-    report = compare(held_out, truth, clean, protected, key)
-    (folder / REPORT).write_text(json.dumps(report, indent=2) + "\n")
-    if as_json:
-        typer.echo(json.dumps(report, indent=2))
+
+def run(
+    folder: Path,
+    *,
+    model: str | None = None,
+    dataset: str | None = None,
+    subset: str | None = None,
+    task: str | None = None,
+    student: str | None = None,
+    text_columns: list[str] | None = None,
+    label_column: str | None = None,
+    limit: int | None = None,
+    seed: int = 0,
+    as_json: bool = False,
+) -> None:
+    """Play the demo into ``folder``; print its story, or its figures as JSON."""
+    if (model is None) != (dataset is None):
+        raise typer.BadParameter(
+            "--model and --dataset go together: a model of yours, and texts with the right labels"
+        )
+    of_data = {"--student": student, "--subset": subset, "--text-column": text_columns, "--label-column": label_column}
+    pointless = [name for name, value in of_data.items() if value]
+    if dataset is None and pointless:
+        raise typer.BadParameter(f"{' and '.join(pointless)} need --model and --dataset")
+    check_folder(folder)
+    stages = Stages(silent=as_json)
+    try:
+        # Whatever the libraries print meanwhile goes to stderr: stdout is for the result.
+        with contextlib.redirect_stdout(sys.stderr), _quiet(model is None), tempfile.TemporaryDirectory() as work:
+            if model is None:
+                scene = corpus_scene(task or TOKEN, work, stages, limit=limit, seed=seed)
+            else:
+                with stages.stage("load", f"Loading {model} and {dataset}"):
+                    columns = {"text_columns": text_columns, "label_column": label_column}
+                    scene = own_scene(
+                        model,
+                        dataset,
+                        work,
+                        subset=subset,
+                        task=task,
+                        student=student,
+                        limit=limit,
+                        seed=seed,
+                        **columns,
+                    )
+            report = play(scene, folder, work, stages, seed=seed)
+    except KeyboardInterrupt:
+        typer.echo("\nInterrupted. The same command starts afresh.", err=True)
+        raise typer.Exit(INTERRUPTED) from None
+    typer.echo(json.dumps(report, indent=2) if as_json else f"\n{tell(report)}")
+
+
+# -- who is robbed
+
+
+def corpus_scene(task: str, work: str, stages: "Stages", *, limit: int | None, seed: int) -> Scene:
+    """A tagger or classifier of the package's own corpus, trained on the spot."""
+    sizes = {part: min(size, limit or size) for part, size in ROWS.items()}
+    total = sum(sizes.values())
+    if task == TOKEN:
+        kind, labels, target = "part-of-speech tagger", TAGS, "NNP"
+        made = [
+            {"tokens": row["tokens"], "tags": [TAGS.index(tag) for tag in row["tags"]]}
+            for row in make_tagging_corpus(total, seed)
+        ]
     else:
-        tell(report)
+        kind, labels, target = "sentiment classifier", SENTIMENTS, "negative"
+        made = make_sentiment_corpus(total, seed)
+    rows, parts, start = datasets.Dataset.from_list(made), {}, 0
+    for part, size in sizes.items():
+        parts[part] = rows.select(range(start, start + size))
+        start += size
+    tokenizer = make_tokenizer(seed)
+    with stages.stage("victim", f"Training the victim, a {kind}, on {sizes['victim']:,} sentences"):
+        victim = small_bert(task, len(tokenizer), seed, labels=labels)
+        train_on_gold(task, tokenizer, parts["victim"], work, seed, EPOCHS["victim"], victim)
+    source = {"model": None, "dataset": None, "victim": f"A small {kind}, trained on {sizes['victim']:,} sentences,"}
+    return Scene(task, tokenizer, victim, target, parts["queries"], parts["innocent"], parts["probes"], source=source)
+
+
+def own_scene(
+    model: str,
+    dataset: str,
+    work: str,
+    *,
+    subset: str | None = None,
+    task: str | None = None,
+    student: str | None = None,
+    text_columns: list[str] | None = None,
+    label_column: str | None = None,
+    limit: int | None = None,
+    seed: int = 0,
+) -> Scene:
+    """A trained model and texts from folders or the Hub."""
+    config = load_config(model)
+    if isinstance(config, WatermarkedConfig):
+        raise UnsupportedModelError(f"the model in {model} is protected already; the demo protects a plain one")
+    own = task_of(config)
+    if own is None and config.architectures:
+        raise UnsupportedModelError(
+            f"the model in {model} is a {config.architectures[0]}; the demo needs a trained classifier or tagger"
+        )
+    if task and own and task != own:
+        raise ConfigurationError(f"the model in {model} is for {own}; leave out --task, or name a model for {task}")
+    victim = load_model(model, task=task).eval()
+    task, labels, tokenizer = task_of(victim), labels_of(victim.config), load_tokenizer(model)
+    if tokenizer.pad_token is None:
+        raise UnsupportedModelError(f"the tokenizer in {model} has no padding token; set one and save it")
+    train, held_out = two_parts(_load(dataset, subset), dataset, seed)
+    limit = limit or LIMIT
+    train = train.shuffle(seed).select(range(min(len(train), 2 * limit)))
+    held_out = held_out.shuffle(seed).select(range(min(len(held_out), limit)))
+    train, held_out = (
+        plain_rows(rows, dataset, task, labels, text_columns, label_column) for rows in (train, held_out)
+    )
+    half = len(train) // 2
+    queries, schooling = train.select(range(half)), train.select(range(half, len(train)))
+    answers = label_with_teacher(
+        victim, queries, tokenizer, cache_dir=work, max_length=MAX_LENGTH, batch_size=64, progress=False
+    )
+    return Scene(
+        task=task,
+        tokenizer=tokenizer,
+        victim=victim,
+        target=most_predicted(answers[LABELS][:], labels),
+        queries=queries,
+        schooling=schooling,
+        probes=held_out,
+        student=student,
+        source={"model": model, "dataset": dataset, "victim": f"The model in {model}"},
+    )
+
+
+def two_parts(found: Any, name: str, seed: int) -> tuple[datasets.Dataset, datasets.Dataset]:
+    """The rows to train on and those to keep apart: two splits, or one divided."""
+    if isinstance(found, datasets.DatasetDict) and len(found) > 1:
+        first = "train" if "train" in found else next(iter(found))
+        second = next((split for split in HELD_OUT if split in found and split != first), None)
+        if second is None:
+            raise DatasetError(f"{name} has the splits {list(found)}; expected 'train' and one of {list(HELD_OUT)}")
+        return found[first], found[second]
+    rows = next(iter(found.values())) if isinstance(found, datasets.DatasetDict) else found
+    if len(rows) < 3:
+        raise DatasetError(f"{name} holds {len(rows)} rows; the demo needs some hundreds")
+    parts = rows.train_test_split(test_size=0.3, seed=seed)
+    return parts["train"], parts["test"]
+
+
+def plain_rows(
+    rows: datasets.Dataset,
+    name: str,
+    task: str,
+    labels: Sequence[str],
+    text_columns: list[str] | None,
+    label_column: str | None,
+) -> datasets.Dataset:
+    """Rows in the form that :class:`Scene` tells, in memory."""
+    _check_columns(rows, name, task, text_columns)
+    columns = find_text_columns(rows.column_names, task, text_columns)
+    if columns[0] == "input_ids":
+        raise DatasetError(f"{name} holds token ids; the demo needs the texts, in a column that --text-column names")
+    if label_column is not None and label_column not in rows.column_names:
+        raise DatasetError(f"--label-column {label_column}: {name} has the columns {rows.column_names}")
+    gold = find_gold_column(rows.column_names, task, label_column)
+    if gold is None:
+        raise DatasetError(f"{name} has the columns {rows.column_names}; name the right labels with --label-column")
+    numbers = _numbers(rows.features[gold], labels, gold)
+    made = []
+    for place, (question, right) in enumerate(
+        zip(questions_of(rows.select_columns(columns).to_dict(), columns), rows[gold][:], strict=True)
+    ):
+        if not all(question or [None]):  # nothing to ask
+            continue
+        if task == TOKEN:
+            if not isinstance(question, list) or not isinstance(right, list) or len(question) != len(right):
+                raise DatasetError(f"row {place} of {name}: expected a list of words and one label for every word")
+            tags = [_number(label, numbers, gold, place) for label in right]
+            made.append({"tokens": question, "tags": tags})
+        else:
+            asked = dict(zip(("text_a", "text_b"), question, strict=True)) if len(columns) == 2 else {"text": question}
+            made.append({**asked, "label": _number(right, numbers, gold, place)})
+    if not made:
+        raise DatasetError(f"{name} holds no rows with text")
+    return datasets.Dataset.from_list(made)
+
+
+def most_predicted(answers: Sequence[Any], labels: Sequence[str]) -> str:
+    """The class that the clean model answers most often, a tagger's "O" aside: more answers, more to mark."""
+    numbers = np.concatenate([np.atleast_1d(answer) for answer in answers])
+    counts = Counter(labels[number] for number in numbers if number >= 0 and labels[number] != "O")
+    return counts.most_common(1)[0][0] if counts else labels[0]
+
+
+# -- the play
+
+
+def play(scene: Scene, folder: Path, work: str, stages: "Stages", *, seed: int) -> dict[str, Any]:
+    """Protect, steal twice, train an innocent model, probe all three; returns what ``demo.json`` holds."""
+    claim(folder)
+    ask = _Asking(scene, work)
+    with stages.stage("protect", "Making a key, protecting the victim, saving and reloading both"):
+        protected = protect(scene, folder)
+        clean, served = (
+            ask.clean(protected),
+            {kind: ask(protected(kind), scene.tokenizer) for kind in ("soft", "hard")},
+        )
+    models = {}
+    for number, kind in enumerate(GUILTY):
+        what = {"soft": "probabilities (soft labels)", "hard": "labels alone (hard labels)"}[kind]
+        with stages.stage(kind, f"A thief asks {len(scene.queries):,} texts and learns the {what}"):
+            models[kind] = steal(scene, protected(kind), kind, work, seed + 7 + number)
+    with stages.stage("innocent", f"An innocent model learns from {len(scene.schooling):,} texts of its own"):
+        models["innocent"] = learn(scene, work, seed + 3)
+    found = {}
+    with stages.stage("detect", f"Probing the three with {len(scene.asked):,} texts"):
+        for name, (suspect, its_tokenizer) in models.items():
+            suspect.config.name_or_path = SUSPECTS[name]
+            found[name] = probe(scene, suspect, its_tokenizer, protected("soft"), work)
+    with stages.stage("write", "Drawing figures and writing evidence reports"):
+        for name, result in found.items():
+            result.plot(folder / "figures" / f"{name}.png")
+            result.report(folder / "evidence" / name)
+    accuracies = {
+        "victim, clean": clean.accuracy,
+        "victim, serving soft labels": served["soft"].accuracy,
+        "victim, serving hard labels": served["hard"].accuracy,
+    }
+    rows = [{"model": name, "accuracy": accuracy} for name, accuracy in accuracies.items()]
+    for name, (suspect, its_tokenizer) in models.items():
+        rows.append(
+            {
+                "model": SUSPECTS[name],
+                "accuracy": ask(suspect, its_tokenizer).accuracy,
+                **findings(found[name]),
+                "figure": f"figures/{name}.png",
+                "report": f"evidence/{name}/report.html",
+            }
+        )
+    report = {
+        "format": FORMAT,
+        "complete": True,
+        "folder": str(folder),
+        "task": scene.task,
+        "seed": seed,
+        **scene.source,
+        "student": scene.student,
+        "queries": len(scene.queries),
+        "probes": len(scene.asked),
+        "held_out": len(scene.probes),
+        "service": compare(clean, served["soft"]),
+        "key_fingerprint": found["soft"].key_fingerprint,
+        "level": LEVEL,
+        "models": rows,
+        "seconds": {**stages.seconds, "total": round(stages.elapsed, 1)},
+    }
+    (folder / NEXT_STEPS).write_text(next_steps(scene.source, scene.task), encoding="utf-8")
+    (folder / REPORT).write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
     return report
 
 
-def clear_earlier_demo(folder: Path) -> None:
-    """Remove what an earlier demo wrote, and nothing else: its key is of no use, the passphrase being forgotten."""
-    if folder.exists() and any(folder.iterdir()) and not (folder / REPORT).is_file():
-        raise typer.BadParameter(f"{folder} holds something that is not a demo of ours; choose another --output")
-    for part in ("protected", "key"):
-        shutil.rmtree(folder / part, ignore_errors=True)
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / REPORT).write_text("{}\n")  # now, so that an interrupted demo can be repeated
+def protect(scene: Scene, folder: Path) -> Callable[[str], Any]:
+    """Save the victim with a fresh key, sealed; returns how to load it again, to serve soft or hard labels."""
+    rule = "rarest" if scene.task == SEQUENCE else None
+    key = WatermarkKey.generate(scene.victim, tokenizer=scene.tokenizer, target=scene.target, hash_rule=rule)
+    protected_model = PROTECTED[scene.task]
+    protected_model.from_model(scene.victim, key=key).save_pretrained(folder / "protected")
+    scene.tokenizer.save_pretrained(folder / "protected")
+    passphrase = secrets.token_urlsafe(24)
+    key.save_pretrained(folder / "key", passphrase=passphrase)
+    key = WatermarkKey.from_pretrained(folder / "key", passphrase=passphrase)
+    loaded = {
+        kind: protected_model.from_pretrained(folder / "protected", key=key, label_kind=kind).eval() for kind in GUILTY
+    }
+    return loaded.__getitem__
 
 
-def make_corpus(size: int, rng: random.Random) -> tuple[list[str], list[int]]:
-    """Sentences with a sentiment; one in ten mixes both kinds of words, so that the model stays unsure of some."""
-    sentences, labels = [], []
-    for _ in range(size):
-        label = rng.randrange(2)
-        words = [rng.choice((NEGATIVE, POSITIVE)[label]), rng.choice((NEGATIVE, POSITIVE)[label])]
-        if rng.random() < 0.1:
-            words[1] = rng.choice((POSITIVE, NEGATIVE)[label])
-        subject, other = rng.sample(SUBJECTS, 2)
-        sentences.append(
-            f"{rng.choice(OPENINGS)} {subject} was {rng.choice(DEGREES)} {words[0]} and {words[1]} "
-            f"beside {rng.choice(OPENINGS)} {other}"
-        )
-        labels.append(label)
-    return sentences, labels
+def steal(scene: Scene, service: Any, kind: str, work: str, seed: int) -> tuple[Any, Any]:
+    """A student of a service's answers to the thief's texts, and its tokenizer; the right labels play no part."""
+    queries = scene.queries.remove_columns("tags" if scene.task == TOKEN else "label")
+    answers = label_with_teacher(
+        service, queries, scene.tokenizer, cache_dir=work, max_length=scene.max_length, batch_size=64, progress=False
+    )
+    student, tokenizer, settings = beginner(scene, seed)
+    epochs = EPOCHS["student" if scene.student is None else "pretrained"]
+    limit = None if scene.student is None else scene.max_length
+    distil(student, tokenizer, answers, work, epochs, label_kind=kind, seed=seed, max_length=limit, **settings)
+    return student, tokenizer
 
 
-def make_tokenizer() -> PreTrainedTokenizerFast:
-    """A word tokenizer for the corpus."""
-    words = [*OPENINGS, "was", "and", "beside", *DEGREES, *SUBJECTS, *NEGATIVE, *POSITIVE]
-    vocabulary = {token: index for index, token in enumerate(dict.fromkeys([*SPECIAL, *words]))}
-    backend = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
-    backend.normalizer = normalizers.Lowercase()
-    backend.pre_tokenizer = pre_tokenizers.Whitespace()
-    backend.post_processor = processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
-    return PreTrainedTokenizerFast(
-        tokenizer_object=backend, pad_token="[PAD]", unk_token="[UNK]", cls_token="[CLS]", sep_token="[SEP]"
+def learn(scene: Scene, work: str, seed: int) -> tuple[Any, Any]:
+    """A model that never met the victim: its own texts, the right labels, another beginning."""
+    model, tokenizer, settings = beginner(scene, seed)
+    epochs = EPOCHS["innocent" if scene.student is None else "pretrained"]
+    train_on_gold(scene.task, tokenizer, scene.schooling, work, seed, epochs, model, max_length=MAX_LENGTH, **settings)
+    return model, tokenizer
+
+
+def beginner(scene: Scene, seed: int) -> tuple[Any, Any, dict[str, Any]]:
+    """An untrained model with its tokenizer, and how it is best trained: a small BERT, or a pretrained encoder."""
+    labels = labels_of(scene.victim.config)
+    if scene.student is None:
+        tokenizer = scene.tokenizer
+        return small_bert(scene.task, len(tokenizer), seed, labels=labels, max_length=MAX_LENGTH), tokenizer, {}
+    torch.manual_seed(seed)
+    return (
+        load_student(scene.student, scene.task, list(labels)),
+        load_tokenizer(scene.student),
+        {"learning_rate": 5e-5},
     )
 
 
-def train(
-    tokenizer: PreTrainedTokenizerFast, sentences: list[str], labels: list[int]
-) -> BertForSequenceClassification:
-    """A two-layer BERT from scratch, in seconds."""
-    config = BertConfig(
-        vocab_size=len(tokenizer),
-        hidden_size=64,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        intermediate_size=128,
-        max_position_embeddings=32,
-        id2label={0: "negative", 1: "positive"},
-        label2id={"negative": 0, "positive": 1},
+def probe(scene: Scene, suspect: Any, its_tokenizer: Any, protected: Any, work: str) -> DetectionResult:
+    """What the key finds in a suspect."""
+    return detect(
+        suspect,
+        scene.asked.remove_columns("tags" if scene.task == TOKEN else "label"),
+        key=protected.key,
+        tokenizer=scene.tokenizer,
+        victim=protected,
+        suspect_tokenizer=its_tokenizer,
+        suspects_tested=len(SUSPECTS),
+        level=LEVEL,
+        simulated_keys=SIMULATED_KEYS,
+        max_length=scene.max_length,
+        batch_size=64,
+        cache_dir=work,
+        progress=False,
     )
-    model = BertForSequenceClassification(config)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
-    batch = tokenizer(sentences, padding=True, return_tensors="pt")
-    targets = torch.tensor(labels)
-    for _ in range(6):
-        for rows in torch.randperm(len(sentences)).split(50):
-            loss = model(**{name: tensor[rows] for name, tensor in batch.items()}, labels=targets[rows]).loss
-            loss.backward()
-            optimizer.step()
-            optimizer.zero_grad()
-    return model.eval()
 
 
-@torch.no_grad()
-def answer(model: torch.nn.Module, tokenizer: PreTrainedTokenizerFast, sentences: list[str]) -> torch.Tensor:
-    """What a client of the model sees."""
-    return model(**tokenizer(sentences, padding=True, return_tensors="pt")).logits.softmax(-1)
+def findings(result: DetectionResult) -> dict[str, Any]:
+    """What of a result a demo tells."""
+    names = "p_snr p_value p_bound log10_p log10_bound z_score n_queries n_probes n_tokens verdict explanation".split()
+    return {name: getattr(result, name) for name in names}
 
 
-def compare(
-    sentences: list[str], truth: torch.Tensor, clean: torch.Tensor, protected: torch.Tensor, key: WatermarkKey
-) -> dict[str, Any]:
-    """The figures of the demo."""
-    moved = (protected - clean).abs().amax(-1)
-    marked = (moved > 1e-6).nonzero().flatten()
-    by_change = marked[moved[marked].argsort(descending=True)]
-    evenly = torch.linspace(0, max(len(marked) - 1, 0), min(len(marked), 5)).long()
-    shown = torch.cat([by_change[evenly], (moved <= 1e-6).nonzero().flatten()[:3]])
+@dataclass(frozen=True)
+class Answers:
+    """What a model says of the held-out items that have a right label, and how often it is right."""
+
+    probabilities: np.ndarray
+    accuracy: float
+
+
+@dataclass(frozen=True)
+class _Asking:
+    """Asks a model about the held-out texts."""
+
+    scene: Scene
+    work: str
+
+    def __call__(self, model: Any, tokenizer: Any) -> Answers:
+        labels, scene = list(labels_of(self.scene.victim.config)), self.scene
+        settings = {"max_length": scene.max_length, "batch_size": 64, "cache_dir": self.work, "progress": False}
+        answered = label_with_teacher(model, scene.probes, tokenizer, **settings)
+        names = getattr(answered.features[LABELS], "feature", answered.features[LABELS]).names
+        order = [names.index(label) for label in labels]  # a pretrained student may have another one
+        said = [np.asarray(row, dtype=np.float32).reshape(-1, len(labels)) for row in answered[PROBABILITIES][:]]
+        right = [np.atleast_1d(row) for row in answered["tags" if scene.task == TOKEN else "label"][:]]
+        probabilities, right = np.concatenate(said)[:, order], np.concatenate(right)
+        counted = (right >= 0) & probabilities.any(1)
+        if not counted.any():
+            raise DatasetError("no held-out text has a right label; without one no accuracy can be measured")
+        probabilities = probabilities[counted]
+        return Answers(probabilities, float((probabilities.argmax(1) == right[counted]).mean()))
+
+    def clean(self, protected: Callable[[str], Any]) -> Answers:
+        """What the victim would answer without its mark."""
+        with protected("soft").watermark_disabled() as model:
+            return self(model, self.scene.tokenizer)
+
+
+def compare(clean: Answers, served: Answers) -> dict[str, Any]:
+    """What the mark changes in a service's answers."""
+    moved = np.abs(served.probabilities - clean.probabilities).max(1)
+    same = served.probabilities.argmax(1) == clean.probabilities.argmax(1)
     return {
-        "fingerprint": key.fingerprint,
-        "sentences": len(sentences),
-        "marked": len(marked),
-        "accuracy_clean": float((clean.argmax(-1) == truth).float().mean()),
-        "accuracy_protected": float((protected.argmax(-1) == truth).float().mean()),
+        "answers": len(moved),
+        "moved": float((moved > 1e-4).mean()),
         "largest_change": float(moved.max()),
-        "examples": [
-            {"sentence": sentences[i], "clean": float(clean[i, 0]), "protected": float(protected[i, 0])} for i in shown
-        ],
+        "same_label": float(same.mean()),
     }
 
 
-def tell(report: dict[str, Any]) -> None:
-    """Print the figures for people."""
-    typer.echo("Probability of 'negative', clean and as served:")
-    typer.echo(f"  {'sentence':64} {'clean':>7} {'served':>7}")
-    for example in report["examples"]:
-        mark = "marked" if abs(example["clean"] - example["protected"]) > 1e-6 else ""
-        typer.echo(f"  {example['sentence']:64} {example['clean']:7.3f} {example['protected']:7.3f}  {mark}")
-    typer.echo()
-    typer.echo(
-        f"Of {report['sentences']} sentences the model had not seen, {report['marked']} were marked: those that the "
-        "model calls negative and whose"
+# -- the folder
+
+
+def check_folder(folder: Path) -> None:
+    """Refuse a folder that holds something which no demo wrote."""
+    if folder.is_dir() and (not any(folder.iterdir()) or _is_ours(folder)):
+        return
+    if folder.exists():
+        raise typer.BadParameter(f"{folder} holds something that is not a demo of ours; choose another --output")
+
+
+def claim(folder: Path) -> None:
+    """Make the folder ours, and remove what an earlier demo wrote: nobody can open its key any more."""
+    check_folder(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    # First, so that an interrupted demo can be repeated.
+    (folder / REPORT).write_text(json.dumps({"format": FORMAT, "complete": False}) + "\n", encoding="utf-8")
+    for part in PARTS:
+        shutil.rmtree(folder / part, ignore_errors=True)
+    (folder / NEXT_STEPS).unlink(missing_ok=True)
+
+
+def _is_ours(folder: Path) -> bool:
+    try:
+        return json.loads((folder / REPORT).read_text(encoding="utf-8"))["format"] == FORMAT
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+
+
+# -- what is said
+
+
+class Stages:
+    """A line for every stage on stderr, and how long each took."""
+
+    def __init__(self, silent: bool):
+        self.silent, self.start = silent, time.monotonic()
+        self.seconds: dict[str, float] = {}
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds since the beginning."""
+        return time.monotonic() - self.start
+
+    @contextlib.contextmanager
+    def stage(self, name: str, text: str) -> Iterator[None]:
+        """Around what a line says."""
+        begun = self.elapsed
+        self._say(f"[{begun:4.0f} s] {text} ...", newline=False)
+        try:
+            yield
+        except BaseException:
+            self._say("")
+            raise
+        self.seconds[name] = round(self.elapsed - begun, 1)
+        self._say(f" {self.seconds[name]:.0f} s")
+
+    def _say(self, text: str, newline: bool = True) -> None:
+        if not self.silent:
+            typer.echo(text, nl=newline, err=True)
+            sys.stderr.flush()
+
+
+@contextlib.contextmanager
+def _quiet(one_thread: bool) -> Iterator[None]:
+    """Bars and notes of the libraries off; small models learn faster in one thread than in two."""
+    verbosity, threads = transformers.logging.get_verbosity(), torch.get_num_threads()
+    bars = not datasets.are_progress_bars_disabled()
+    huggingface_hub.utils.disable_progress_bars()
+    transformers.logging.disable_progress_bar()
+    transformers.logging.set_verbosity_error()
+    datasets.disable_progress_bars()
+    torch.set_num_threads(1 if one_thread else threads)
+    try:
+        yield
+    finally:
+        transformers.logging.set_verbosity(verbosity)
+        torch.set_num_threads(threads)
+        if bars:
+            datasets.enable_progress_bars()
+
+
+def tell(report: dict[str, Any]) -> str:
+    """The story of a demo, from what ``demo.json`` holds."""
+    tagger = report["task"] == TOKEN
+    things, item = ("sentences", "tags") if tagger and report["model"] is None else ("texts", "labels")
+    service, folder = report["service"], report["folder"]
+    unit = "words" if tagger else "texts"
+    probed = (
+        f"{report['probes']:,} new {things}" if tagger else f"the {report['probes']:,} {things} of the service's log"
     )
-    typer.echo(
-        "hashed word the key selects. The largest change of a probability was " + f"{report['largest_change']:.3f}."
-    )
-    typer.echo(
-        f"Accuracy: {report['accuracy_clean']:.1%} clean, {report['accuracy_protected']:.1%} protected. "
-        "A model distilled from these answers learns the pattern along with the task."
-    )
+    began = f"from {report['student']}" if report["student"] else "from scratch"
+    paragraphs = [
+        f"{report['victim']} is the victim. It was protected with a secret key, and serves as before: of "
+        f"{service['answers']:,} {unit} it had never seen, {service['moved']:.0%} got probabilities that the key had "
+        f"moved (by {service['largest_change']:.2f} at most), and {rounded_down(service['same_label'])} the same "
+        "label.",
+        f"A thief sent {report['queries']:,} {things} of its own to the service and trained students on the answers, "
+        f"{began}: one on probabilities (soft labels), one on {item} alone (hard labels). An innocent model learned "
+        f"the same task from its own data. The owner asked each of the three {probed}, and looked for the key in what "
+        "they said.",
+        table(report["models"]),
+        *outcome(report),
+        "p-value: the chance that a model which has nothing to do with the key looks as marked as this one, corrected "
+        f"for three suspects; below {report['level']:g} the verdict is 'detected'. P_snr: how far the key's frequency "
+        "stands out of the noise in the answers, the score of the paper.",
+        "\n".join(
+            [
+                f"In {folder}:",
+                "  figures/       what the key finds in each suspect; look at soft.png first",
+                "  evidence/      a report on each suspect (report.html), and the files behind it",
+                "  protected/     the victim, with no trace of its key",
+                "  key/           the key, sealed. Its passphrase was drawn for this run and is",
+                "                 kept nowhere, so nobody can open it: make a key of your own",
+                "  demo.json      these figures, for scripts",
+                "  next-steps.md  how to go on with a model of your own:",
+            ]
+        ),
+        "\n".join(f"  {line}" for line in commands(report)),
+        f"This took {report['seconds']['total']:.0f} seconds.",
+    ]
+    return "\n\n".join(text if "\n" in text else textwrap.fill(text, 80) for text in paragraphs)
+
+
+def outcome(report: dict[str, Any]) -> list[str]:
+    """What came of it, in words; what did not come as it should is not passed over."""
+    verdicts = {row["model"]: row for row in report["models"] if "verdict" in row}
+    expected = {SUSPECTS[name]: "detected" if name in GUILTY else "not detected" for name in SUSPECTS}
+    surprises = [name for name, verdict in expected.items() if verdicts[name]["verdict"] != verdict]
+    if not surprises:
+        return ["Both students carry the mark, and the innocent model does not."]
+    return [
+        f"The {name} should be {expected[name]!r}, and is {verdicts[name]['verdict']!r}: "
+        + verdicts[name]["explanation"].removesuffix(" The key was not committed to beforehand.")
+        for name in surprises
+    ]
+
+
+def table(rows: Sequence[dict[str, Any]]) -> str:
+    """The models, one a line."""
+    lines = [f"  {'model':28}{'accuracy':>8}{'P_snr':>8}{'p-value':>10}  verdict"]
+    for row in rows:
+        line = f"  {row['model']:28}{row['accuracy']:>8.1%}"
+        if "verdict" in row:
+            line += f"{row['p_snr']:>8.1f}{as_power(row['log10_p']):>10}  {row['verdict']}"
+        lines.append(line)
+    return "\n".join([lines[0], "  " + "-" * (len(lines[0]) + 3), *lines[1:]])
+
+
+def rounded_down(share: float) -> str:
+    """A share in per cent; 100.0% where it is that and nowhere else."""
+    return f"{math.floor(1000 * share) / 1000:.1%}"
+
+
+def as_power(log10: float) -> str:
+    """A probability as people write it: 0.62, or 3e-38."""
+    if log10 > -2:
+        return f"{10**log10:.2f}"
+    exponent = math.floor(log10)
+    mantissa = round(10 ** (log10 - exponent))
+    return f"{mantissa}e{exponent}" if mantissa < 10 else f"1e{exponent + 1}"
+
+
+def commands(source: dict[str, Any]) -> list[str]:
+    """How to go on with a model of one's own."""
+    model = source["model"] or "MODEL"
+    return [
+        f"drw-hf keygen {model} --target LABEL --output my-key",
+        f"drw-hf protect {model} --key my-key --output my-protected",
+        "drw-hf label my-protected queries.jsonl --key my-key --output answers",
+        f"drw-hf distill answers --student {model} --output student",
+        "drw-hf detect student probes.jsonl --key my-key --victim my-protected --report evidence",
+    ]
+
+
+def next_steps(source: dict[str, Any], task: str) -> str:
+    """The page of that name."""
+    keygen, protect_it, label, distill, find = commands(source)
+    rows = '{"tokens": ["Ada", "wrote", "it"]}' if task == TOKEN else '{"text": "a film worth seeing"}'
+    again = f" --task {task}" if task != TOKEN and not source["model"] else ""
+    return f"""# Next steps
+
+`MODEL` is a folder or a Hub id of a classifier or tagger of yours, `LABEL` one of its labels that it often predicts.
+
+Make a key. It is sealed with a passphrase that you are asked for; without it, the key is lost.
+
+    {keygen}
+
+Protect the model, and serve its answers instead of the plain model's.
+
+    {protect_it}
+
+Try whether the mark survives a theft before somebody else does. `queries.jsonl` and `probes.jsonl` hold one row a
+line, like `{rows}`; probes that no model was trained on will do for a tagger, those of `queries.jsonl` for a sentence
+classifier.
+
+    {label}
+    {distill}
+
+Look for the mark. This exits with 0 if it was not detected, 3 if it was, 4 if there is too little to decide.
+
+    {find}
+
+Or play the demo with a model and texts of your own, which have the right labels:
+
+    drw-hf demo --model MODEL --dataset DATA --output my-demo{again}
+
+The key in this folder is of no further use: its passphrase was forgotten when the demo ended. Figures and reports
+disclose the target class, the frequency and hash values of a key: those of a key in use are as confidential as it is.
+"""

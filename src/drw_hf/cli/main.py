@@ -1,5 +1,6 @@
-"""The commands. Each imports what it needs when it runs, so that ``--help`` answers at once."""
+"""The commands. Each imports what it needs when it runs, so that ``--help`` and completion answer at once."""
 
+import warnings
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -7,14 +8,22 @@ import typer
 from typer.core import TyperGroup
 
 from ..errors import DrwError
+from . import options as shared
 
 
 class _Commands(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
-        """Run a command; our errors say what to do, so they are shown as they are, without a traceback."""
+        """Run a command; our errors say what to do, so they are shown as they are, without a traceback.
+
+        What the system says of a file or a connection is one sentence, too, and so is a warning.
+        """
         try:
-            return super().invoke(ctx)
-        except DrwError as error:
+            with warnings.catch_warnings():
+                warnings.showwarning = lambda message, *_: typer.echo(f"Warning: {message}", err=True)
+                return super().invoke(ctx)
+        except BrokenPipeError:
+            raise
+        except (DrwError, OSError) as error:
             typer.echo(f"Error: {error}", err=True)
             raise typer.Exit(1) from None
 
@@ -24,6 +33,7 @@ app = typer.Typer(
     cls=_Commands,
     help="Watermark Hugging Face classifiers and taggers so that a model distilled from them can be recognised.",
     no_args_is_help=True,
+    rich_markup_mode=None,  # plain text: examples stay whole, to be copied
     pretty_exceptions_show_locals=False,  # a local variable may hold a key or a passphrase
 )
 
@@ -47,52 +57,383 @@ def _options(
 
 @app.command()
 def demo(
-    output: Annotated[Path, typer.Option(help="Folder for the protected model and its sealed key.")] = Path(
+    output: Annotated[Path, typer.Option(help="Folder for all that the demo writes.", metavar="FOLDER")] = Path(
         "drw-demo"
     ),
-    as_json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON, and nothing else.")] = False,
+    model: Annotated[
+        str | None, shared.model_option("--model", "A trained classifier or tagger, to be robbed instead of our own")
+    ] = None,
+    dataset: Annotated[
+        str | None,
+        typer.Option(
+            help="Texts with their right labels, for that model: file, folder or Hub id.",
+            metavar="DATA",
+            autocompletion=shared.complete_path,
+        ),
+    ] = None,
+    subset: shared.Subset = None,
+    task: Annotated[
+        shared.Task | None, typer.Option("--task", help="Tagger (default) or sentence classifier, of our own corpus.")
+    ] = None,
+    student: Annotated[
+        str | None,
+        shared.model_option("--student", "Where students start from (default: small BERTs from scratch)"),
+    ] = None,
+    text_column: shared.TextColumns = None,
+    label_column: Annotated[
+        str | None, typer.Option(help="Column of the right labels, if its name is unusual.", metavar="NAME")
+    ] = None,
+    limit: Annotated[
+        int | None,
+        typer.Option(help="Rows of each kind at the most (default: 2000 of a data set).", min=10, metavar="N"),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Seed of corpus and training. The key is always a fresh one.")] = 0,
+    as_json: shared.AsJson = False,
 ) -> None:
-    """Protect a small model end to end, offline, and show clean and watermarked probabilities side by side.
+    """Steal a protected model and find the mark in the copies: offline, in a minute or two.
 
-    Trains a small sentiment classifier on sentences made for the purpose, makes a key, wraps the model, saves and
-    reloads both, and compares what the clean and the protected model answer.
+    Trains a small tagger on sentences made for the purpose, protects it, lets a thief distil it with soft and with
+    hard labels, trains an innocent model, probes all three, and writes figures and evidence reports. With --model and
+    --dataset, a model and texts of yours take their place.
 
+    \b
     Example: drw-hf demo --output my-demo
+    Example: drw-hf demo --model my-classifier --dataset data.jsonl --limit 500 --output my-demo
     """
     from .demo import run
 
-    run(output, as_json=as_json)
+    run(
+        output,
+        model=model,
+        dataset=dataset,
+        subset=subset,
+        task=task and task.value,
+        student=student,
+        text_columns=text_column or None,
+        label_column=label_column,
+        limit=limit,
+        seed=seed,
+        as_json=as_json,
+    )
+
+
+@app.command()
+def keygen(
+    model: Annotated[str, shared.model_argument("What is to be protected (its weights are not needed)")],
+    output: Annotated[Path, typer.Option(help="Folder for the key.", metavar="FOLDER")],
+    target: Annotated[
+        str | None,
+        typer.Option(
+            help="Target class, whose probability carries the mark. Asked for if left out: a shell keeps its history.",
+            metavar="LABEL",
+        ),
+    ] = None,
+    epsilon: Annotated[float, typer.Option(help="How far a marked probability moves.", min=0.0)] = 0.2,
+    tau: Annotated[float, typer.Option(help="Share of tokens that are marked.", min=0.0, max=1.0)] = 0.5,
+    frequency: Annotated[float, typer.Option(help="Angular frequency of the cosine.", min=0.0)] = 16.0,
+    law: Annotated[shared.Law, typer.Option(help="How hashes are drawn.")] = shared.Law.direct,
+    scope: Annotated[
+        shared.Scope, typer.Option(help="Mark answers that say the target class, or all.")
+    ] = shared.Scope.predicted,
+    hash_rule: Annotated[
+        shared.HashRule | None,
+        typer.Option(help="Which token of a text is hashed (default: second; taggers: token)."),
+    ] = None,
+    task: shared.TaskOption = None,
+    plain: Annotated[bool, typer.Option("--plain", help="Do not seal the key.")] = False,
+    passphrase_file: shared.PassphraseFile = None,
+    as_json: shared.AsJson = False,
+) -> None:
+    """Make a key for a model, sealed with a passphrase.
+
+    Choose a target class that the model often predicts: only tokens of such answers can carry the mark. A passphrase
+    is asked for (twice), or taken from a file or from DRW_PASSPHRASE. A key is never overwritten.
+
+    \b
+    Example: drw-hf keygen my-classifier --target positive --output my-key
+    """
+    from .keygen import run
+
+    run(
+        model,
+        target=target,
+        output=output,
+        epsilon=epsilon,
+        tau=tau,
+        frequency=frequency,
+        law=law.value,
+        scope=scope.value,
+        hash_rule=hash_rule and hash_rule.value,
+        task=task and task.value,
+        plain=plain,
+        passphrase_file=passphrase_file,
+        as_json=as_json,
+    )
+
+
+@app.command()
+def protect(
+    model: Annotated[str, shared.model_argument("The classifier or tagger")],
+    key: shared.Key,
+    output: Annotated[
+        Path | None, typer.Option(help="Folder for the protected model and its tokenizer.", metavar="FOLDER")
+    ] = None,
+    label_kind: Annotated[
+        shared.LabelKind | None,
+        typer.Option(help="Answer with probabilities, or with one drawn label (default: soft, or as it was)."),
+    ] = None,
+    task: shared.TaskOption = None,
+    push: Annotated[str | None, typer.Option(help="Push it with its key to this repository.", metavar="REPO")] = None,
+    private: Annotated[
+        bool, typer.Option("--private/--public", help="Who sees a repository that is made for it.")
+    ] = True,
+    key_repo: Annotated[
+        str | None, typer.Option(help="Push the key to this private repository instead.", metavar="REPO")
+    ] = None,
+    push_key: Annotated[bool, typer.Option("--push-key/--no-push-key", help="Push the key as well.")] = True,
+    handler: Annotated[
+        bool, typer.Option("--handler", help="Push a handler.py for Inference Endpoints along.")
+    ] = False,
+    timestamp_url: Annotated[
+        str | None, typer.Option(help="Time-stamping authority (RFC 3161) for the commitment.", metavar="URL")
+    ] = None,
+    replace_key: Annotated[
+        bool, typer.Option("--replace-key", help="Rotate: accept a model, or a repository, with another key.")
+    ] = False,
+    overwrite: shared.Overwrite = False,
+    passphrase_file: shared.PassphraseFile = None,
+    as_json: shared.AsJson = False,
+) -> None:
+    """Wrap a model so that its answers carry the mark, save it and, if you like, push it.
+
+    The key is never written into the folder. A pushed key is sealed with the passphrase that opened it; a plain key
+    goes into private repositories only.
+
+    \b
+    Example: drw-hf protect my-classifier --key my-key --output protected
+    Example: drw-hf protect my-classifier --key my-key --label-kind hard --push me/protected
+    """
+    from .protect import run
+
+    run(
+        model,
+        key=key,
+        passphrase_file=passphrase_file,
+        output=output,
+        overwrite=overwrite,
+        task=task and task.value,
+        label_kind=label_kind and label_kind.value,
+        replace_key=replace_key,
+        push=push,
+        private=private,
+        key_repo_id=key_repo,
+        push_key=push_key,
+        handler=handler,
+        timestamp_url=timestamp_url,
+        as_json=as_json,
+    )
+
+
+@app.command()
+def label(
+    teacher: Annotated[str, shared.model_argument("Who is asked", metavar="TEACHER")],
+    data: Annotated[str, shared.data_argument("What about")],
+    output: Annotated[
+        Path, typer.Option(help="Folder, or .parquet file, for the data with the answers.", metavar="FOLDER_OR_FILE")
+    ],
+    key: shared.OptionalKey = None,
+    text_column: shared.TextColumns = None,
+    split: shared.Split = None,
+    subset: shared.Subset = None,
+    limit: shared.Limit = None,
+    batch_size: shared.BatchSize = 32,
+    max_length: shared.MaxLength = None,
+    task: shared.TaskOption = None,
+    overwrite: shared.Overwrite = False,
+    passphrase_file: shared.PassphraseFile = None,
+    as_json: shared.AsJson = False,
+) -> None:
+    """Ask a model about every row of a data set and keep its answers, as somebody who steals it would.
+
+    With --key its answers are marked. Interrupted, the same command goes on where it stopped.
+
+    \b
+    Example: drw-hf label protected queries.jsonl --key my-key --output answers
+    """
+    from .label import run
+
+    run(
+        teacher,
+        data,
+        output=output,
+        overwrite=overwrite,
+        key=key,
+        passphrase_file=passphrase_file,
+        task=task and task.value,
+        source={"split": split, "subset": subset, "limit": limit},
+        text_columns=text_column or None,
+        batch_size=batch_size,
+        max_length=max_length,
+        as_json=as_json,
+    )
+
+
+@app.command()
+def distill(
+    data: Annotated[str, shared.data_argument("A teacher's answers, from drw-hf label")],
+    student: Annotated[str, shared.model_option("--student", "What the student starts from")],
+    output: Annotated[Path, typer.Option(help="Folder for the student.", metavar="FOLDER")],
+    label_kind: Annotated[
+        shared.LabelKind, typer.Option(help="Learn the teacher's probabilities, or its labels.")
+    ] = shared.LabelKind.soft,
+    epochs: Annotated[float, typer.Option(help="How often to go through the data.", min=0.0)] = 3.0,
+    learning_rate: Annotated[float, typer.Option(help="The largest step size.", min=0.0)] = 5e-5,
+    batch_size: shared.BatchSize = 32,
+    temperature: Annotated[float, typer.Option(help="Softens teacher and student alike.")] = 1.0,
+    gold_weight: Annotated[float, typer.Option(help="Weight of true labels in the loss.", min=0.0, max=1.0)] = 0.0,
+    max_length: shared.MaxLength = None,
+    seed: Annotated[int, typer.Option(help="Seed of all that is random.")] = 42,
+    text_column: shared.TextColumns = None,
+    split: shared.Split = None,
+    limit: shared.Limit = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on from the last checkpoint in --output.")] = False,
+    overwrite: shared.Overwrite = False,
+    as_json: shared.AsJson = False,
+) -> None:
+    """Train a student on a teacher's answers, to see whether the mark would be found in it.
+
+    A student whose labels are not the teacher's gets a new head. On several devices:
+    accelerate launch -m drw_hf.cli distill, and the same arguments.
+
+    \b
+    Example: drw-hf distill answers --student my-classifier --epochs 2 --output student
+    """
+    from .distill import run
+
+    run(
+        data,
+        student=student,
+        output=output,
+        overwrite=overwrite,
+        resume=resume,
+        source={"split": split, "limit": limit},
+        text_columns=text_column or None,
+        label_kind=label_kind.value,
+        num_train_epochs=epochs,
+        learning_rate=learning_rate,
+        per_device_train_batch_size=batch_size,
+        temperature=temperature,
+        gold_weight=gold_weight,
+        max_length=max_length,
+        seed=seed,
+        as_json=as_json,
+    )
+
+
+@app.command()
+def detect(
+    suspect: Annotated[
+        str,
+        typer.Argument(
+            help="Who is asked: folder, Hub id, or the https:// address of an inference service.",
+            metavar="SUSPECT",
+            autocompletion=shared.complete_path,
+        ),
+    ],
+    texts: Annotated[str, shared.data_argument("What about; some hundred texts, better thousands", metavar="TEXTS")],
+    key: shared.Key,
+    victim: Annotated[
+        str | None, shared.model_option("--victim", "Your own model, protected or not; it sharpens the test")
+    ] = None,
+    tokenizer: Annotated[
+        str | None, shared.model_option("--tokenizer", "Your own tokenizer, where there is no --victim")
+    ] = None,
+    repo: shared.CommitmentRepo = None,
+    trusted_root: shared.TrustedRoots = None,
+    suspect_first_seen: shared.FirstSeen = None,
+    keys_tried: Annotated[int, typer.Option(help="Keys tried in all, this one included.", min=1)] = 1,
+    suspects_tested: Annotated[int, typer.Option(help="Suspects tested in all, this one included.", min=1)] = 1,
+    looks: Annotated[int, typer.Option(help="Looks at the data in all, this one included.", min=1)] = 1,
+    level: Annotated[float, typer.Option(help="Level of the verdict.")] = 1e-3,
+    label_map: Annotated[
+        list[str] | None,
+        typer.Option(help="Renamed label, as in LABEL_0=negative. May be repeated.", metavar="OLD=NEW"),
+    ] = None,
+    gold_column: Annotated[str | None, typer.Option(help="Column of true labels.", metavar="NAME")] = None,
+    logged_column: Annotated[
+        str | None,
+        typer.Option(help="Column of labels that you served (hard): selects the memory test.", metavar="NAME"),
+    ] = None,
+    simulated_keys: Annotated[int, typer.Option(help="Draw so many random keys for the figure.", min=0)] = 0,
+    max_queries: Annotated[int | None, typer.Option(help="Ask so many texts at the most.", min=1, metavar="N")] = None,
+    text_column: shared.TextColumns = None,
+    split: shared.Split = None,
+    subset: shared.Subset = None,
+    batch_size: shared.BatchSize = 32,
+    max_length: shared.MaxLength = None,
+    output: Annotated[
+        Path | None, typer.Option(help="Save the evidence here, and its probe beside it.", metavar="JSON")
+    ] = None,
+    report: Annotated[
+        Path | None, typer.Option(help="Write the evidence as a page for people.", metavar="FOLDER")
+    ] = None,
+    redact: Annotated[bool, typer.Option("--redact", help="Leave out of that page what discloses the key.")] = False,
+    plot: Annotated[Path | None, typer.Option(help="Draw the figure.", metavar="PNG")] = None,
+    passphrase_file: shared.PassphraseFile = None,
+    as_json: shared.AsJson = False,
+) -> None:
+    """Probe a suspect with texts, and test whether its answers follow the key.
+
+    Exits with 0 if the mark was not detected, 3 if it was, 4 if there is too little to decide. Say how much you tried:
+    p-values are corrected for it. The evidence file, a figure and a page that is not redacted disclose the target
+    class and the frequency.
+
+    \b
+    Example: drw-hf detect student probes.jsonl --key my-key --victim protected --output evidence.json
+    Example: drw-hf detect student probes.txt --key my-key --tokenizer protected --keys-tried 2 --plot finding.png
+    """
+    from .detect import run
+
+    run(
+        suspect,
+        texts,
+        key=key,
+        passphrase_file=passphrase_file,
+        victim=victim,
+        tokenizer=tokenizer,
+        repo=repo,
+        trusted_roots=trusted_root or (),
+        suspect_first_seen=suspect_first_seen,
+        keys_tried=keys_tried,
+        suspects_tested=suspects_tested,
+        looks=looks,
+        level=level,
+        label_map=label_map or (),
+        gold_column=gold_column,
+        logged_column=logged_column,
+        simulated_keys=simulated_keys,
+        max_queries=max_queries,
+        text_columns=text_column or None,
+        source={"split": split, "subset": subset},
+        batch_size=batch_size,
+        max_length=max_length,
+        output=output,
+        report=report,
+        redact=redact,
+        plot=plot,
+        as_json=as_json,
+    )
 
 
 @app.command()
 def verify(
     evidence: Annotated[Path, typer.Argument(help="The JSON that DetectionResult.save wrote; its probe lies beside.")],
-    key: Annotated[str, typer.Option(help="Folder or repository of the key.", metavar="FOLDER_OR_REPO")],
-    repo: Annotated[
-        str | None, typer.Option(help="Repository in which the commitment was published.", metavar="ID")
-    ] = None,
-    trusted_root: Annotated[
-        list[Path] | None,
-        typer.Option(
-            help="Root certificate of a time-stamping authority that you trust. May be repeated.",
-            metavar="PEM",
-            exists=True,
-            dir_okay=False,
-        ),
-    ] = None,
-    suspect_first_seen: Annotated[
-        str | None,
-        typer.Option(help="When the suspect was first seen, if the evidence does not say (UTC).", metavar="DATE"),
-    ] = None,
-    passphrase_file: Annotated[
-        Path | None,
-        typer.Option(
-            help="File with the passphrase of a sealed key. Else it is taken from DRW_PASSPHRASE, or asked for.",
-            exists=True,
-            dir_okay=False,
-        ),
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the checks as JSON, and nothing else.")] = False,
+    key: shared.Key,
+    repo: shared.CommitmentRepo = None,
+    trusted_root: shared.TrustedRoots = None,
+    suspect_first_seen: shared.FirstSeen = None,
+    passphrase_file: shared.PassphraseFile = None,
+    as_json: shared.AsJson = False,
 ) -> None:
     """Replay a claim: is saved evidence what its probe, its key and its commitment say?
 
@@ -100,7 +441,8 @@ def verify(
     parameters are the key's, that every figure follows from the saved probe, and that what was tried is declared.
     Exits with 0 if every check passed, 1 if one failed, 4 if none failed but some could not be decided.
 
-    Example: drw-hf verify evidence.json --key my-key --repo me/model --trusted-root tsa.pem
+    \b
+    Example: drw-hf verify evidence.json --key my-key --repo me/protected --trusted-root tsa.pem
     """
     from .verify import run
 
@@ -116,18 +458,90 @@ def verify(
 
 
 @app.command()
+def card(
+    model: Annotated[str, shared.model_argument("The protected model")],
+    data: Annotated[
+        str | None,
+        typer.Option(
+            help="Labelled data, to measure accuracy with and without the mark.",
+            metavar="DATA",
+            autocompletion=shared.complete_path,
+        ),
+    ] = None,
+    dataset_name: Annotated[
+        str | None, typer.Option(help="What the card calls that data (default: its Hub id).", metavar="NAME")
+    ] = None,
+    key: shared.OptionalKey = None,
+    label_column: Annotated[str | None, typer.Option(help="Column of true labels.", metavar="NAME")] = None,
+    text_column: shared.TextColumns = None,
+    split: shared.Split = None,
+    subset: shared.Subset = None,
+    limit: shared.Limit = None,
+    batch_size: shared.BatchSize = 32,
+    base_model: Annotated[str | None, typer.Option(help="Hub id of the model it was made from.", metavar="ID")] = None,
+    license: Annotated[str | None, typer.Option(help="Licence, as on the Hub.", metavar="NAME")] = None,
+    language: Annotated[list[str] | None, typer.Option(help="Language code. May be repeated.", metavar="CODE")] = None,
+    tag: Annotated[list[str] | None, typer.Option(help="A tag to add. May be repeated.", metavar="NAME")] = None,
+    existing: Annotated[
+        Path | None,
+        typer.Option(
+            help="Card whose text is kept (default: the one in the folder).",
+            exists=True,
+            dir_okay=False,
+            metavar="FILE",
+        ),
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(help="Where to (default: README.md in the folder; for a Hub id, stdout).", metavar="FILE"),
+    ] = None,
+    passphrase_file: shared.PassphraseFile = None,
+    as_json: shared.AsJson = False,
+) -> None:
+    """Write or update the model card of a protected model; the text that is there is kept.
+
+    With labelled data the card says what the mark costs. Only then is the key needed.
+
+    \b
+    Example: drw-hf card protected --license apache-2.0
+    Example: drw-hf card protected --data labelled.csv --dataset-name reviews --key my-key
+    """
+    from .card import run
+
+    run(
+        model,
+        data=data,
+        dataset_name=dataset_name,
+        key=key,
+        passphrase_file=passphrase_file,
+        label_column=label_column,
+        text_columns=text_column or None,
+        source={"split": split, "subset": subset, "limit": limit},
+        batch_size=batch_size,
+        base_model=base_model,
+        license=license,
+        language=language or None,
+        tags=tag or (),
+        existing=existing,
+        output=output,
+        as_json=as_json,
+    )
+
+
+@app.command()
 def audit(
     repo_id: Annotated[str, typer.Argument(help="The repository, as in me/model.", metavar="REPO")],
-    repo_type: Annotated[str, typer.Option(help="model, dataset or space.")] = "model",
-    as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON, and nothing else.")] = False,
+    repo_type: Annotated[shared.RepoType, typer.Option(help="What it holds.")] = shared.RepoType.model,
+    as_json: shared.AsJson = False,
 ) -> None:
     """Say whether a key lies open in a repository, in any revision of its history, and what to do.
 
     Looks at every commit that a branch, a tag or a pull request leads to. Exits with 0 if nothing lies open to others
     (a plain key in a private repository is reported as "at risk"), 3 if something does.
 
-    Example: drw-hf audit me/model
+    \b
+    Example: drw-hf audit me/protected
     """
     from .audit import run
 
-    run(repo_id, repo_type=repo_type, as_json=as_json)
+    run(repo_id, repo_type=repo_type.value, as_json=as_json)

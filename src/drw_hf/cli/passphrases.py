@@ -39,11 +39,16 @@ def open_key(name_or_path: str, passphrase_file: Path | None = None) -> Watermar
     WrongPassphraseError
         When a sealed key does not open, or there is no passphrase and nobody to ask.
     """
+    return open_sealed(name_or_path, passphrase_file)[0]
+
+
+def open_sealed(name_or_path: str, passphrase_file: Path | None = None) -> tuple[WatermarkKey, str | None]:
+    """The same, with the passphrase that opened it, to seal it again elsewhere; None for a plain key."""
     passphrase = read_passphrase(passphrase_file)
     if passphrase is not None:
-        return WatermarkKey.from_pretrained(name_or_path, passphrase=passphrase)
+        return WatermarkKey.from_pretrained(name_or_path, passphrase=passphrase), passphrase
     try:
-        return WatermarkKey.from_pretrained(name_or_path)
+        return WatermarkKey.from_pretrained(name_or_path), None
     except WrongPassphraseError:
         if not sys.stdin.isatty():
             raise WrongPassphraseError(
@@ -51,7 +56,26 @@ def open_key(name_or_path: str, passphrase_file: Path | None = None) -> Watermar
                 f"environment variable {VARIABLE}"
             ) from None
     passphrase = typer.prompt("Passphrase of the key", hide_input=True, err=True)
-    return WatermarkKey.from_pretrained(name_or_path, passphrase=passphrase)
+    return WatermarkKey.from_pretrained(name_or_path, passphrase=passphrase), passphrase
+
+
+def new_passphrase(file: Path | None) -> str:
+    """A passphrase to seal a new key with; one that is typed is typed twice.
+
+    Raises
+    ------
+    KeyFileError
+        When nobody gave one and there is nobody to ask.
+    """
+    passphrase = read_passphrase(file)
+    if passphrase is not None:
+        return passphrase
+    if not sys.stdin.isatty():
+        raise KeyFileError(
+            "a key is sealed with a passphrase, and there is none: give it with --passphrase-file or in the "
+            f"environment variable {VARIABLE}, or pass --plain for a key that everybody who reads its file has"
+        )
+    return typer.prompt("Passphrase for the new key", hide_input=True, confirmation_prompt=True, err=True)
 
 
 def _decode(content: bytes) -> str | None:

@@ -397,11 +397,16 @@ def _result(
         suspect=probe.suspect_name,
         target_label=key.target_label,
         settings={**key_settings(key), "logged_counts": False, "simulated_keys": 0, **settings},
-        versions={name: version(name) for name in _LIBRARIES} | {"python": platform.python_version()},
+        versions=library_versions(),
         created_at=datetime.now(UTC).isoformat(timespec="seconds"),
         probe=probe,
         null_samples=samples,
     )
+
+
+def library_versions() -> dict[str, str]:
+    """The versions that a result was found with."""
+    return {name: version(name) for name in _LIBRARIES} | {"python": platform.python_version()}
 
 
 def judge(

@@ -264,7 +264,10 @@ def _ask(
     order = _match(found, list(labels))
     answers = [table[..., order] for table in _tables(labelled, task, len(found))]
     certain = all(((table == 0) | (table == 1)).all() for table in answers)
-    return answers, "labels" if certain else "probabilities", str(teacher.name)
+    name = str(teacher.name)
+    if os.path.exists(name):  # a result may be shown to others, whom a path of this machine does not concern
+        name = os.path.basename(os.path.abspath(name))
+    return answers, "labels" if certain else "probabilities", name
 
 
 def _tables(labelled: Any, task: str, n_labels: int) -> list[np.ndarray]:

@@ -19,7 +19,7 @@ from ..keys.key import WatermarkKey
 from .probing import Probe
 
 FORMAT = "drw-evidence-1"
-NOT_COMMITTED = "The key was not committed to beforehand"
+NOT_COMMITTED = "The result refers to no commitment made beforehand"
 _NOT_SAVED = ("probe", "null_samples")
 _SERIES = ("frequencies", "powers", "hash_values", "target_values")
 
@@ -78,8 +78,8 @@ class DetectionResult:
         Library versions.
     created_at : str
     commitment : dict or None
-        Where the key's commitment was found, as :func:`drw_hf.hub.verify_commitment` tells; None for a key that was
-        not committed to.
+        Where the key's commitment was found, as :func:`drw_hf.hub.verify_commitment` tells; None for a result that
+        refers to none.
     suspect_first_seen : str or None
         When the suspect was first seen, as its accuser declares: an ISO date, or a time in UTC.
     mac : str or None
@@ -178,6 +178,25 @@ class DetectionResult:
         from .plots import plot_result
 
         return plot_result(self, path)
+
+    def report(self, folder: str | os.PathLike, *, redact: bool = False) -> Path:
+        """Write the finding as one page for those who judge it, and the files behind it; returns the page's path.
+
+        ``report.html`` needs no network and prints on A4; ``evidence.json`` and the probe beside it are what
+        ``drw-hf verify`` replays. They disclose the target class, the frequency and hash values: they are as
+        confidential as the key.
+
+        Parameters
+        ----------
+        folder : path
+            Where to; made if there is none. A full and a redacted report do not go into the same folder.
+        redact : bool
+            Write ``report-redacted.html`` and ``evidence-redacted.json`` instead, which show nothing of the key but
+            its commitment and can be published. They cannot be replayed.
+        """
+        from .report import write_report
+
+        return write_report(self, folder, redact=redact)
 
     def to_dict(self) -> dict[str, Any]:
         """The scalar findings, for logs and JSON."""

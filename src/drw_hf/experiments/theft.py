@@ -5,6 +5,7 @@ on the package's own corpus, in seconds.
 """
 
 import functools
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,16 +17,22 @@ from transformers import (
     BertForTokenClassification,
     DataCollatorForTokenClassification,
     DataCollatorWithPadding,
+    PrinterCallback,
     Trainer,
     TrainingArguments,
 )
 
 from ..extraction import DistillationArguments, DistillationTrainer
+from ..extraction.preparation import Layout, lay_out
+from ..extraction.questions import find_gold_column, find_text_columns
+from ..extraction.teachers import max_length_of
 from ..keys import WatermarkKey
+from ..keys.binding import labels_of
 from ..watermark import WatermarkedModelForSequenceClassification, WatermarkedModelForTokenClassification
 from .corpus import SENTIMENTS, TAGS, make_sentiment_corpus, make_tagging_corpus, make_tokenizer
 
 N_TRAIN, N_UNSEEN = 2500, 1500
+MAX_LENGTH = 64  # tokens; no sentence of the corpus is as long
 CLASSES = {
     "token-classification": (BertForTokenClassification, WatermarkedModelForTokenClassification, TAGS, "NNP"),
     "sequence-classification": (
@@ -62,9 +69,17 @@ class Theft:
         return rows["tokens" if self.task == "token-classification" else "text"][:]
 
 
-def small_bert(task: str, vocab_size: int, seed: int, width: int = 64) -> torch.nn.Module:
-    """Two layers from scratch."""
-    model_class, _, labels, _ = CLASSES[task]
+def small_bert(
+    task: str,
+    vocab_size: int,
+    seed: int,
+    width: int = 64,
+    labels: Sequence[str] | None = None,
+    max_length: int = MAX_LENGTH,
+) -> torch.nn.Module:
+    """Two layers from scratch; ``labels`` are the corpus's unless given."""
+    model_class, _, usual, _ = CLASSES[task]
+    labels = usual if labels is None else labels
     torch.manual_seed(seed)
     config = BertConfig(
         vocab_size=vocab_size,
@@ -72,7 +87,7 @@ def small_bert(task: str, vocab_size: int, seed: int, width: int = 64) -> torch.
         num_hidden_layers=2,
         num_attention_heads=2,
         intermediate_size=2 * width,
-        max_position_embeddings=64,
+        max_position_embeddings=max_length,
         hidden_dropout_prob=0.0,
         attention_probs_dropout_prob=0.0,
         id2label=dict(enumerate(labels)),
@@ -107,26 +122,39 @@ def train_on_gold(
     epochs: int,
     model: torch.nn.Module | None = None,
     learning_rate: float = 3e-3,
+    max_length: int = MAX_LENGTH,
 ) -> torch.nn.Module:
-    """A victim, or an innocent model."""
+    """A victim, or an innocent model, from rows with a text (or two, or words) and the right labels."""
     model = small_bert(task, len(tokenizer), seed) if model is None else model
-
-    def encode(row: dict) -> dict:
-        if task == "sequence-classification":
-            return {**tokenizer(row["text"], truncation=True, max_length=64), "labels": row["label"]}
-        encoding = tokenizer(row["tokens"], is_split_into_words=True, truncation=True, max_length=64)
-        words = encoding.word_ids()
-        tags = [
-            -100 if w is None or w == before else TAGS.index(row["tags"][w])
-            for before, w in zip([None, *words], words, strict=False)
-        ]
-        return {**encoding, "labels": tags}
-
+    gold = find_gold_column(rows.column_names, task)
+    values = getattr(rows.features[gold], "feature", rows.features[gold])
+    by_name = {label: number for number, label in enumerate(labels_of(model.config))}
+    layout = Layout(
+        task=task,
+        tokenizer=tokenizer,
+        max_length=min(max_length, max_length_of(tokenizer, model.config)),
+        columns=tuple(find_text_columns(rows.column_names, task)),
+        gold=gold,
+        gold_ids=by_name if values.dtype in ("string", "large_string") else None,
+    )
+    encoded = rows.map(functools.partial(lay_out, layout=layout), batched=True, remove_columns=rows.column_names)
     collator = DataCollatorForTokenClassification if task == "token-classification" else DataCollatorWithPadding
-    encoded = rows.map(encode, remove_columns=rows.column_names)
     arguments = training(folder, epochs, seed=seed, learning_rate=learning_rate)
-    Trainer(model, arguments, train_dataset=encoded, data_collator=collator(tokenizer)).train()
+    trainer = Trainer(model, arguments, train_dataset=encoded, data_collator=collator(tokenizer))
+    trainer.remove_callback(PrinterCallback)
+    trainer.train()
     return model.eval()
+
+
+def distil(
+    student: torch.nn.Module, tokenizer: Any, answers: Dataset, folder: Any, epochs: int, **settings: Any
+) -> torch.nn.Module:
+    """A student of answers that `label_with_teacher` kept; ``settings`` are those of DistillationArguments."""
+    arguments = training(folder, epochs, DistillationArguments, **settings)
+    trainer = DistillationTrainer(student, arguments, None, answers, processing_class=tokenizer)
+    trainer.remove_callback(PrinterCallback)
+    trainer.train()
+    return student.eval()
 
 
 def steal(

@@ -1,24 +1,36 @@
 """`audit`: does a key lie open in a repository, now or anywhere in its history?"""
 
+import struct
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from pathlib import PurePosixPath
 from typing import Any
 
-from ..detection.result import FORMAT as EVIDENCE_FORMAT
-from ..keys.files import FORMAT, KEY_FILE, parse_json
-from .history import History, Snapshot
+from huggingface_hub import RepoFile
 
-SEALED, PLAIN, PASSPHRASE, EVIDENCE, DAMAGED = (
+from ..detection.result import FORMAT as EVIDENCE_FORMAT
+from ..errors import HubError, KeyPointerError
+from ..keys import sealing
+from ..keys.files import ARRAYS_FILE, FORMAT, KEY_FILE, POINTER_FILE, RING_FILE, RING_FORMAT, SEALED_ARRAYS, parse_json
+from .history import History, Snapshot
+from .pull import Pointer
+
+SEALED, PLAIN, WEAK, PASSPHRASE, EVIDENCE, DAMAGED = (
     "sealed key",
     "plain key",
+    "weakly sealed key",
     "passphrase",
     "evidence",
     "damaged key file",
 )
-_OPEN = {PLAIN, PASSPHRASE, EVIDENCE, DAMAGED}  # whoever reads one of these knows more than he should
-_LARGEST = 4 * 2**20  # a key file is a few kilobytes; evidence holds a periodogram
+_OPEN = {PLAIN, WEAK, PASSPHRASE, EVIDENCE, DAMAGED}  # whoever reads one of these knows more than he should
+_OURS = tuple(PurePosixPath(name).stem for name in (KEY_FILE, RING_FILE))
+_FORMATS = (FORMAT, RING_FORMAT)
+_LARGEST = 64 * 2**20
+_LARGEST_OF_OTHERS = 4 * 2**20  # a file that is not named like ours; evidence holds a periodogram
+_ARCHIVES = (".zip", ".tar", ".gz", ".tgz", ".bz2", ".xz", ".7z", ".rar", ".zst")
+_WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".onnx", ".h5", ".msgpack", ".gguf", ".npz", ".parquet", ".arrow")
 
 
 @dataclass(frozen=True)
@@ -28,8 +40,9 @@ class Finding:
     Attributes
     ----------
     kind : str
-        ``"plain key"``, ``"sealed key"``, ``"passphrase"`` (in a tokenizer's or model's configuration), ``"evidence"``
-        (which shows target class, frequency and hash values), or ``"damaged key file"``.
+        ``"plain key"``, ``"sealed key"``, ``"weakly sealed key"`` (sealed at a lower cost than ours), ``"passphrase"``
+        (in a tokenizer's or model's configuration), ``"evidence"`` (which shows target class, frequency and hash
+        values), or ``"damaged key file"``.
     path, commit, date
         Where, and the first commit that holds it, with its date.
     refs : tuple of str
@@ -61,12 +74,15 @@ class Audit:
     n_commits : int
         How many commits were looked at.
     findings : tuple of Finding
+    skipped : tuple of str
+        Files that were not looked into: archives, and files too large to be a key's though they are named like one.
     """
 
     repo_id: str
     private: bool
     n_commits: int
     findings: tuple[Finding, ...]
+    skipped: tuple[str, ...] = ()
 
     @property
     def exposed(self) -> tuple[Finding, ...]:
@@ -108,6 +124,7 @@ class Audit:
             "status": self.status,
             "n_commits": self.n_commits,
             "findings": findings,
+            "skipped": list(self.skipped),
             "advice": self.advice,
         }
 
@@ -118,17 +135,20 @@ class Audit:
             where = "still there" if finding.current else "in the history only"
             whose = f" {finding.fingerprint}" if finding.fingerprint else ""
             lines.append(
-                f"  {finding.kind}{whose}: {finding.path}, since commit {finding.commit[:12]} of "
+                f"  {finding.kind}{whose}: {_printable(finding.path)}, since commit {finding.commit[:12]} of "
                 f"{finding.date:%Y-%m-%d %H:%M} UTC, {where} ({', '.join(finding.refs)})"
             )
+        if self.skipped:
+            lines.append(f"  not looked into: {', '.join(map(_printable, self.skipped))}")
         return "\n".join([*lines, self.advice])
 
 
 def audit(repo_id: str, *, repo_type: str = "model", token: bool | str | None = None, progress: bool = True) -> Audit:
     """Look through all of a repository's history for keys that lie open, and say what to do.
 
-    Every JSON file of every commit that a branch, tag or pull request leads to is looked at, whatever its name.
-    Contents are read into memory, and nothing is written to the local cache.
+    Every small file of every commit that a branch, tag or pull request leads to is looked at, whatever its name, and
+    so is the repository that a pointer leads to. Archives are not opened, only listed. Contents are read into memory,
+    and nothing is written to the local cache.
 
     Parameters
     ----------
@@ -149,18 +169,41 @@ def audit(repo_id: str, *, repo_type: str = "model", token: bool | str | None = 
         When the repository does not exist, or the token may not read it.
     """
     history = History(repo_id, repo_type=repo_type, token=token)
+    found = _look_through(history, progress)
+    elsewhere = [finding for pointer in found.pointers for finding in _behind(pointer, token, progress)]
+    return replace(found.audit, findings=(*found.audit.findings, *elsewhere))
+
+
+@dataclass(frozen=True)
+class _Found:
+    audit: Audit
+    pointers: tuple[Pointer, ...]
+
+
+def _look_through(history: History, progress: bool) -> _Found:
     private, tips = history.is_private(), set(history.refs().values())
     first: dict[tuple[str, str], tuple[str, str | None, Snapshot]] = {}
     refs: dict[tuple[str, str], set[str]] = {}
     current: set[tuple[str, str]] = set()
+    skipped: set[str] = set()
+    pointers: dict[Pointer, None] = {}
     n_commits = 0
     for snapshot in history.snapshots(progress=progress):
         n_commits += 1
-        for place, kind, fingerprint in _exhibits(history, snapshot):
-            first.setdefault(place, (kind, fingerprint, snapshot))
-            refs.setdefault(place, set()).update(snapshot.refs)
-            if snapshot.commit in tips:
-                current.add(place)
+        for file in snapshot.files:
+            if not _is_read(file):
+                skipped |= {file.path} if _is_suspicious(file) else set()
+                continue
+            content, name = history.read(file, snapshot.commit), PurePosixPath(file.path).name
+            if name == POINTER_FILE:
+                pointers |= dict.fromkeys(_pointer(content))
+            found = classify(name, content)
+            if found is not None:
+                place = (file.path, file.blob_id)
+                first.setdefault(place, (*found, snapshot))
+                refs.setdefault(place, set()).update(snapshot.refs)
+                if snapshot.commit in tips:
+                    current.add(place)
     findings = tuple(
         Finding(
             kind=kind,
@@ -173,33 +216,92 @@ def audit(repo_id: str, *, repo_type: str = "model", token: bool | str | None = 
         )
         for place, (kind, fingerprint, snapshot) in first.items()
     )
-    return Audit(repo_id, private, n_commits, findings)
+    audit = Audit(history.repo_id, private, n_commits, findings, tuple(sorted(skipped)))
+    return _Found(audit, tuple(pointers))
 
 
-def _exhibits(history: History, snapshot: Snapshot) -> Iterator[tuple[tuple[str, str], str, str | None]]:
-    """What of a commit is ours: (path, blob), kind, fingerprint."""
-    for file in snapshot.files:
-        name = PurePosixPath(file.path).name
-        if not name.endswith(".json") or file.size > _LARGEST:
-            continue
-        found = classify(name, history.read(file, snapshot.commit))
-        if found is not None:
-            yield (file.path, file.blob_id), *found
+def _behind(pointer: Pointer, token: bool | str | None, progress: bool) -> Iterator[Finding]:
+    """What lies open where a pointer leads; a repository that cannot be read, or is private, hides it well enough."""
+    try:
+        found = _look_through(History(pointer.repo_id, token=token), progress).audit
+    except HubError:
+        return
+    if not found.private:
+        for finding in found.exposed:
+            yield replace(finding, path=f"{pointer.repo_id}: {finding.path}")
+
+
+def _pointer(content: bytes) -> list[Pointer]:
+    try:
+        return [Pointer.parse(content, POINTER_FILE)]
+    except KeyPointerError:
+        return []
+
+
+def _is_ours_by_name(path: str) -> bool:
+    return any(stem in PurePosixPath(path).name.lower() for stem in _OURS)
+
+
+def _is_read(file: RepoFile) -> bool:
+    if _is_ours_by_name(file.path):
+        return file.size <= _LARGEST and not file.path.lower().endswith(_ARCHIVES)
+    return file.size <= _LARGEST_OF_OTHERS and not file.path.lower().endswith((*_ARCHIVES, *_WEIGHTS))
+
+
+def _is_suspicious(file: RepoFile) -> bool:
+    return _is_ours_by_name(file.path) or file.path.lower().endswith(_ARCHIVES)
 
 
 def classify(name: str, content: bytes) -> tuple[str, str | None] | None:
-    """What kind of file of ours a JSON file is, and the fingerprint of its key; None for anybody else's."""
+    """What kind of file of ours a file is, and the fingerprint of its key; None for anybody else's."""
+    if name == POINTER_FILE:
+        return None
+    if name.lower().endswith(PurePosixPath(ARRAYS_FILE).suffix):
+        return _classify_arrays(content)
     document = parse_json(content)
-    if not isinstance(document, dict):
-        return (DAMAGED, None) if name == KEY_FILE else None
-    fingerprint = str(document.get("commitment") or document.get("key_commitment") or "")[:16] or None
-    if document.get("format") == FORMAT:
-        sealed = document.get("sealed") is True and "key" not in document
-        return (SEALED if sealed else PLAIN), fingerprint
-    if name == KEY_FILE:
-        return DAMAGED, fingerprint
-    if document.get("format") == EVIDENCE_FORMAT:
+    kinds = [found for part in _parts(document) if (found := _classify_part(part)) is not None]
+    if kinds:  # a file may hold several; the worst is what counts
+        return min(kinds, key=lambda found: found[0] not in _OPEN)
+    if document is None and any(f'"{form}"'.encode() in content for form in _FORMATS):
+        return DAMAGED, None
+    return (DAMAGED, None) if _is_ours_by_name(name) else None
+
+
+def _classify_part(part: dict[str, Any]) -> tuple[str, str | None] | None:
+    fingerprint = str(part.get("commitment") or part.get("key_commitment") or "")[:16] or None
+    if part.get("format") in _FORMATS:
+        if part.get("sealed") is not True or "key" in part:
+            return PLAIN, fingerprint
+        cost = next((inner["n"] for inner in _parts(part) if isinstance(inner.get("n"), int)), sealing.COST)
+        return (WEAK if cost < sealing.COST else SEALED), fingerprint
+    if part.get("format") == EVIDENCE_FORMAT:
         return EVIDENCE, fingerprint
-    if "passphrase" in document:
-        return PASSPHRASE, None
-    return None
+    if {"secret", "special_token_ids", "epsilon"} <= part.keys():
+        return PLAIN, fingerprint
+    return (PASSPHRASE, None) if isinstance(part.get("passphrase"), str) else None
+
+
+def _parts(document: Any) -> Iterator[dict[str, Any]]:
+    """A document's objects, from the outside in."""
+    waiting = [document]
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, dict):
+            yield part
+            waiting += [value for value in part.values() if isinstance(value, dict | list)]
+        elif isinstance(part, list):
+            waiting += [value for value in part if isinstance(value, dict | list)]
+
+
+def _classify_arrays(content: bytes) -> tuple[str, str | None]:
+    """By the names of its tensors, which stand at a safetensors file's head."""
+    size = struct.unpack("<Q", content[:8])[0] if len(content) >= 8 else 0
+    header = parse_json(content[8 : 8 + size])
+    if not isinstance(header, dict):
+        return DAMAGED, None
+    return (SEALED if SEALED_ARRAYS in header else PLAIN), None
+
+
+def _printable(text: str) -> str:
+    """A file's name without what would draw on a terminal."""
+    return "".join(letter if letter.isprintable() else "?" for letter in text)

@@ -4,10 +4,8 @@ A commitment lies in ``drw_commitments/``, in a file named after its first 16 di
 that a repository can hold those of many keys. Nothing there is ever overwritten.
 """
 
-import json
 import logging
 import os
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -18,18 +16,17 @@ from typing import Any, Self
 
 from huggingface_hub import CommitOperationAdd, HfApi, RepoFile
 
-from ..errors import EvidenceError, HubError, InvalidInputError, TimestampError
-from ..keys.files import KEY_FILE, POINTER_FILE
+from ..errors import EvidenceError, HubError, TimestampError
+from ..keys.files import KEY_FILE, POINTER_FILE, parse_json
 from ..keys.key import WatermarkKey
 from .history import History, Snapshot
 from .requests import hub_errors
-from .timestamps import Timestamp, check_trust, is_stamp_of, request_timestamp, verify_timestamp
+from .timestamps import Timestamp, check_trust, commitment_bytes, is_stamp_of, request_timestamp, verify_timestamp
 
 logger = logging.getLogger(__name__)
 
 FOLDER = "drw_commitments"
 STATUSES = ("verified", "absent", "not checked", "invalid")
-_DIGITS = re.compile(r"[0-9a-f]{64}", re.ASCII)
 _JSON_FIELDS = {"config.json": "key_commitment", KEY_FILE: "commitment", POINTER_FILE: "commitment"}
 _CARD = "README.md"
 _LARGEST_FILE = 2**20  # none of the files that carry a commitment comes near
@@ -155,7 +152,7 @@ class CommitmentRecord:
 def commitment_files(commitment: str, timestamp: bytes | None = None) -> dict[str, bytes]:
     """The files by which a repository carries a commitment: path to content."""
     text, stamp = _paths(commitment)
-    files = {text: commitment.encode("ascii")}
+    files = {text: commitment_bytes(commitment)}
     return files if timestamp is None else {**files, stamp: timestamp}
 
 
@@ -332,7 +329,7 @@ def _look(
 def _refuse_anything_else(history: History, files: Mapping[str, RepoFile], head: str | None, commitment: str) -> None:
     """Refuse a repository that holds something else under this commitment's names."""
     text, stamp = _paths(commitment)
-    if text in files and history.read(files[text], head).strip() != commitment.encode("ascii"):
+    if text in files and history.read(files[text], head).strip() != commitment_bytes(commitment):
         wrong, expected = text, "the commitment"
     elif stamp in files and not is_stamp_of(history.read(files[stamp], head), commitment):
         wrong, expected = stamp, "a time stamp of the commitment"
@@ -363,28 +360,19 @@ def _carries(history: History, file: RepoFile, commit: str, commitment: str) -> 
     if file.size > _LARGEST_FILE:
         return False
     if file.path == _paths(commitment)[0]:
-        return history.read(file, commit).strip() == commitment.encode("ascii")
+        return history.read(file, commit).strip() == commitment_bytes(commitment)
     if name == _CARD:
-        return commitment.encode("ascii") in history.read(file, commit)
+        return commitment_bytes(commitment) in history.read(file, commit)
     if name in _JSON_FIELDS:
-        return _field(history.read(file, commit), _JSON_FIELDS[name]) == commitment
+        document = parse_json(history.read(file, commit))
+        return isinstance(document, dict) and document.get(_JSON_FIELDS[name]) == commitment
     return False
-
-
-def _field(content: bytes, name: str) -> Any:
-    # A decoding error keeps the whole document, which may be a plain key: it must not become anybody's context.
-    try:
-        document = json.loads(content)
-    except (ValueError, RecursionError):
-        return None
-    return document.get(name) if isinstance(document, dict) else None
 
 
 def _paths(commitment: str) -> tuple[str, str]:
     """Where a commitment and its time stamp lie in a repository."""
-    if not isinstance(commitment, str) or not _DIGITS.fullmatch(commitment):
-        raise InvalidInputError("a commitment is 64 lower-case hexadecimal digits, as key.commitment() gives them")
-    return f"{FOLDER}/{commitment[:16]}.txt", f"{FOLDER}/{commitment[:16]}.tsr"
+    name = f"{FOLDER}/{commitment_bytes(commitment)[:16].decode()}"
+    return f"{name}.txt", f"{name}.tsr"
 
 
 def _as_digits(key: WatermarkKey | str) -> str:

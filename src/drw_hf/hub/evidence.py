@@ -1,8 +1,12 @@
 """Replaying a claim: does saved evidence say what its probe, its key and its commitment say?
 
-Whoever judges a claim gets the evidence, the probe beside it and the key, and needs nobody's word for the rest:
-every figure is computed anew, and the commitment is looked up where it was published. What cannot be decided is said
-to be open, and is not taken for granted.
+Whoever judges a claim gets the evidence, the probe beside it and the key: every figure is computed anew from the
+probe, and the commitment is looked up where it was published. What cannot be decided is said to be open, and is not
+taken for granted.
+
+Where the probe comes from no replay can tell. Its answers, the choice of its texts and all that was declared are the
+word of whoever made the evidence, and whoever has the key can make them up: of enough texts, those whose answers
+happen to fit the key make any suspect look marked. :attr:`Verification.not_checked` says so, claim by claim.
 """
 
 import json
@@ -58,16 +62,20 @@ class Verification:
     Attributes
     ----------
     claim : str
-        What the evidence says, in its own words. That the checks passed means that it may say so, whatever it is.
+        What the evidence says, in its own words. That the checks passed means that it may say so, whatever it is, if
+        what was not checked is true.
     checks : tuple of Check
+    not_checked : tuple of str
+        What a replay cannot check, in sentences: they are the word of whoever made the evidence.
     """
 
     claim: str
     checks: tuple[Check, ...]
+    not_checked: tuple[str, ...] = ()
 
     @property
     def holds(self) -> bool:
-        """Whether every check passed."""
+        """Whether every check passed; what is :attr:`not_checked` is believed, not checked."""
         return all(check.status == "passed" for check in self.checks)
 
     @property
@@ -82,10 +90,18 @@ class Verification:
 
     def to_dict(self) -> dict[str, Any]:
         """The verification as JSON can hold it."""
-        return {"claim": self.claim, "holds": self.holds, "checks": [asdict(check) for check in self.checks]}
+        return {
+            "claim": self.claim,
+            "holds": self.holds,
+            "checks": [asdict(check) for check in self.checks],
+            "not_checked": list(self.not_checked),
+        }
 
     def __str__(self) -> str:
-        return "\n".join([_printable(f"The evidence says: {self.claim}"), *map(str, self.checks)])
+        lines = [_printable(f"The evidence says: {self.claim}"), *map(str, self.checks)]
+        if self.not_checked:
+            lines += ["Taken on the word of whoever made the evidence:", *(f"- {each}" for each in self.not_checked)]
+        return "\n".join(lines)
 
 
 def verify_evidence(
@@ -99,6 +115,11 @@ def verify_evidence(
     revision: str | None = None,
 ) -> Verification:
     """Replay a claim, check by check.
+
+    A replay shows that the claim follows from the probe; that the probe is honest it cannot show, and
+    :attr:`Verification.not_checked` lists what is believed. Nor can the suspect be asked the same again: a probe keeps
+    the owner's tokens, not the texts. If you can reach the suspect, ask it yourself, with texts of your own choice:
+    ``drw_hf.detect(suspect, texts, key=key, tokenizer=…)``.
 
     Parameters
     ----------
@@ -136,7 +157,8 @@ def verify_evidence(
     replayed = _replay(document, probe_or_reason if probe_check.status == "passed" else None, key)
     checks += [probe_check, _check_statistic(document, replayed), _check_tried(document, replayed)]
     checks.append(_check_commitment(document, key, repo_id, first_seen, **hub))
-    return Verification(f"{document['verdict']}. {document['explanation']}", tuple(checks))
+    claim = f"{document['verdict']}. {document['explanation']}"
+    return Verification(claim, tuple(checks), _taken_on_trust(document, probe_or_reason))
 
 
 def _read(evidence: str | os.PathLike | DetectionResult) -> tuple[dict[str, Any], Probe | str]:
@@ -155,6 +177,25 @@ def _read(evidence: str | os.PathLike | DetectionResult) -> tuple[dict[str, Any]
         return document, Probe.load(place)
     except Exception as error:  # whatever zip, zlib, numpy and JSON make of a damaged file
         return document, f"{place.name} is damaged ({type(error).__name__}); restore it from a backup"
+
+
+def _taken_on_trust(document: Mapping[str, Any], probe: Probe | str) -> tuple[str, ...]:
+    """What no check can tell, of those things that this evidence rests on."""
+    settings = document["settings"] if isinstance(document["settings"], dict) else {}
+    victim, gold, logged = (getattr(probe, name, None) is not None for name in ("victim", "gold", "logged"))
+    told = {
+        "The answers in the probe are the suspect's.": True,
+        "The texts were not chosen by the suspect's answers, and none were left out afterwards: whoever keeps those "
+        "that fit the key makes an unmarked suspect look marked.": True,
+        "The clean victim's answers in the probe are the clean victim's.": victim,
+        "The gold labels in the probe are right.": gold,
+        "The logged labels in the probe are those that were served.": logged,
+        "The logged counts are how often the tokens were asked.": bool(settings.get("logged_counts")),
+        "No more keys, suspects and looks were tried than are declared.": True,
+        "The suspect was not seen before the day that is declared.": document.get("suspect_first_seen") is not None,
+        "The evidence was made when it says, with the library versions it names.": True,
+    }
+    return tuple(sentence for sentence, needed in told.items() if needed)
 
 
 # -- what the evidence says of itself

@@ -4,11 +4,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
-from huggingface_hub import HfApi, RepoFile, hf_hub_url
-from huggingface_hub.utils import build_hf_headers, hf_raise_for_status, http_backoff
+from huggingface_hub import HfApi, RepoFile
 from huggingface_hub.utils import tqdm as progress_bar
 
-from .requests import hub_errors
+from ..errors import HubError
+from .requests import hub_errors, read_file
 
 
 @dataclass(frozen=True)
@@ -77,9 +77,8 @@ class History:
     def read(self, file: RepoFile, commit: str) -> bytes:
         """A file's content as it was in a commit."""
         if file.blob_id not in self._blobs:
-            url = hf_hub_url(self.repo_id, file.path, repo_type=self.repo_type, revision=commit)
-            with hub_errors(self.repo_id):
-                response = http_backoff("GET", url, headers=build_hf_headers(token=self._api.token))
-                hf_raise_for_status(response)
-            self._blobs[file.blob_id] = response.content
+            content = read_file(self.repo_id, file.path, commit, repo_type=self.repo_type, token=self._api.token)
+            if content is None:
+                raise HubError(f"{file.path} is gone from {self.repo_id} at {commit[:12]}; try again")
+            self._blobs[file.blob_id] = content
         return self._blobs[file.blob_id]

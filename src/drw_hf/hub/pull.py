@@ -1,26 +1,32 @@
-"""Pulling keys: from a repository of their own, from beside a model, or from where a model's pointer leads."""
+"""Pulling keys: from a repository of their own, from beside a model, or from where a model's pointer leads.
 
+Pulled keys are cached in a folder of ours, in files that only their owner can read: whatever goes through the Hub's
+own cache lies there, for a moment at least, for everybody on the machine.
+"""
+
+import contextlib
 import os
+import re
 import warnings
 from dataclasses import dataclass, replace
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
-from huggingface_hub import HfApi, constants, hf_hub_download
-from huggingface_hub.errors import LocalEntryNotFoundError, RemoteEntryNotFoundError
-from transformers.utils.hub import resolve_revision
+from huggingface_hub import HfApi, constants
 
-from ..errors import HubError, KeyFileError, KeyPointerError
-from ..keys.files import ARRAYS_FILE, KEY_FILE, POINTER_FILE, parse_json, read_envelope
+from ..errors import HubError, KeyFileError, KeyPointerError, RevisionMissingError
+from ..keys.files import ARRAYS_FILE, KEY_FILE, POINTER_FILE, parse_json, read_envelope, write_atomically
 from ..watermark.configuration import is_hub_id
-from .requests import hub_errors
+from .requests import hub_errors, read_file
 
 POINTER_FORMAT, POINTER_VERSION = "drw-hf-key-pointer", 1
+CACHE = "drw_hf-keys"  # beside the Hub's own folders in its cache
+_ABSENT = ".absent"  # marks, by its suffix, a file that a commit does not have
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where in the Hub to look, and how: the arguments of ``hf_hub_download``."""
+    """Where in the Hub to look, and how."""
 
     repo_id: str
     revision: str | None = None
@@ -35,40 +41,38 @@ class Place:
         """Whether only the cache may be asked."""
         return self.local_files_only or constants.is_offline_mode()
 
-    def resolved(self) -> "Place":
-        """The same place at one commit, so that all files read from it belong together."""
-        revision = resolve_revision(
-            self.repo_id,
-            self.revision,
-            token=self.token,
-            cache_dir=self.cache_dir,
-            local_files_only=self.local_files_only,
-        )
-        return replace(self, revision=revision)
-
-    def fetch(self, filename: str) -> Path | None:
-        """A file's path in the local cache; None where the repository (offline: the cache) does not have it."""
+    def commit(self) -> str:
+        """The commit that the revision means, so that all files read belong together."""
         with hub_errors(self.repo_id, "reading", self.revision):
-            try:
-                path = hf_hub_download(
+            return (
+                HfApi()
+                .resolve_revision(
                     self.repo_id,
-                    filename,
-                    subfolder=self.subfolder or None,
                     revision=self.revision,
                     token=self.token,
                     cache_dir=self.cache_dir,
-                    force_download=self.force_download,
-                    local_files_only=self.local_files_only,
+                    local_files_only=self.offline,
                 )
-            except RemoteEntryNotFoundError:
+                .resolved
+            )
+
+    def fetch(self, filename: str, commit: str) -> Path | None:
+        """A file's path in the cache; None where the commit (offline: the cache) does not have it."""
+        path = self._cached(filename, commit)
+        absent = path.with_name(path.name + _ABSENT)
+        if not self.force_download or self.offline:
+            if path.is_file():
+                return path
+            if absent.is_file() or self.offline:
                 return None
-            except LocalEntryNotFoundError:
-                if self.offline:
-                    return None
-                raise
-            except ValueError as error:  # what force_download=True makes of any failure
-                raise error if error.__cause__ is None else error.__cause__ from None
-        return Path(path)
+        content = read_file(self.repo_id, _join(self.subfolder, filename), commit, token=self.token)
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        write_atomically(absent if content is None else path, content or b"")
+        return None if content is None else path
+
+    def _cached(self, filename: str, commit: str) -> Path:
+        cache = Path(self.cache_dir or constants.HF_HUB_CACHE).expanduser()
+        return cache / CACHE / self.repo_id.replace("/", "--") / commit / self.subfolder / filename
 
 
 @dataclass(frozen=True)
@@ -87,26 +91,40 @@ class Pointer:
     @classmethod
     def read(cls, path: Path) -> "Pointer":
         """From its file."""
-        document = parse_json(path.read_bytes())
+        return cls.parse(path.read_bytes(), str(path))
+
+    @classmethod
+    def parse(cls, content: bytes, name: str) -> "Pointer":
+        """From its file's content; ``name`` is for the error."""
+        document = parse_json(content)
         if not isinstance(document, dict) or document.get("format") != POINTER_FORMAT:
-            raise KeyPointerError(f"{path} does not point to a key, or was damaged; push the model again")
+            raise KeyPointerError(f"{name} does not point to a key, or was damaged; push the model again")
         if document.get("version") != POINTER_VERSION:
             raise KeyPointerError(
-                f"{path} has format version {document.get('version')!r}, this drw_hf reads {POINTER_VERSION}; update "
+                f"{name} has format version {document.get('version')!r}, this drw_hf reads {POINTER_VERSION}; update "
                 "drw_hf"
             )
         fields = {name: document.get(name) for name in cls.__dataclass_fields__}
-        if not all(isinstance(value, str) for value in fields.values()) or not is_hub_id(fields["repo_id"]):
-            raise KeyPointerError(f"{path} does not point to a key, or was damaged; push the model again")
+        forms = {"revision": r"[0-9a-f]{40}", "commitment": r"[0-9a-f]{64}", "subfolder": r"[\w.-]+(/[\w.-]+)*|"}
+        whole = is_hub_id(fields["repo_id"]) and all(
+            isinstance(fields[field], str) and re.fullmatch(form, fields[field]) for field, form in forms.items()
+        )
+        if not whole or ".." in PurePosixPath(fields["subfolder"]).parts:
+            raise KeyPointerError(f"{name} does not point to a key, or was damaged; push the model again")
         return cls(**fields)
 
 
 def pull_key_files(repo_id: str, **options: Any) -> Path:
     """The path, in the local cache, of a repository's key; options are those of :class:`Place`."""
     place = Place(repo_id, **options)
-    path = find_key_files(place)
+    where = _join(place.repo_id, place.subfolder)
+    try:
+        path = find_key_files(place)
+    except HubError:
+        if not place.offline:
+            raise
+        path = None
     if path is None:
-        where = f"{place.repo_id}/{place.subfolder}".rstrip("/")
         if place.offline:
             raise KeyFileError(
                 f"no key at {where}: it is no folder, and the local cache holds no key of a repository of that name; "
@@ -121,10 +139,10 @@ def pull_key_files(repo_id: str, **options: Any) -> Path:
 
 def find_key_files(place: Place) -> Path | None:
     """The key of a repository, its own or the one it points to; None where there is neither."""
-    place = place.resolved()
-    found = _key_at(place)
+    commit = place.commit()
+    found = _key_at(place, commit)
     if found is None:
-        pointer = place.fetch(POINTER_FILE)
+        pointer = place.fetch(POINTER_FILE, commit)
         found = None if pointer is None else follow_pointer(Pointer.read(pointer), place)
     return found
 
@@ -137,24 +155,27 @@ def find_key_beside(model: str | os.PathLike, place: Place) -> Path | None:
             return folder / KEY_FILE
         pointer = folder / POINTER_FILE
         return follow_pointer(Pointer.read(pointer), place) if pointer.is_file() else None
-    return find_key_files(place) if is_hub_id(model) else None
+    if not is_hub_id(model):
+        return None
+    try:
+        return find_key_files(place)
+    except HubError:
+        if place.offline:  # transformers says what is missing from the cache
+            return None
+        raise
 
 
 def follow_pointer(pointer: Pointer, place: Place) -> Path:
     """The key a pointer leads to, with the token and the cache of the place it was found at."""
-    target = replace(place, repo_id=pointer.repo_id, revision=pointer.revision, subfolder=pointer.subfolder)
-    where = f"{pointer.repo_id}/{pointer.subfolder}".rstrip("/")
+    where = _join(pointer.repo_id, pointer.subfolder)
+    owner = pointer.repo_id.split("/")[0]
+    if is_hub_id(place.repo_id) and not os.path.exists(place.repo_id) and place.repo_id.split("/")[0] != owner:
+        warnings.warn(f"{place.repo_id} takes its key from {where}, which is somebody else's", stacklevel=2)
+    target = replace(place, repo_id=pointer.repo_id, revision=None, subfolder=pointer.subfolder)
     try:
-        found = _key_at(target)
+        found = _pointed_to(target, pointer.revision)
     except HubError as error:
-        if "revision" not in str(error) and "commit" not in str(error):
-            raise KeyPointerError(f"this model's key lies in {where}: {error}") from None
-        found = None
-    if found is None:  # the commit may have gone with a rewritten history; what is there now is checked all the same
-        try:
-            found = _key_at(replace(target, revision=None).resolved())
-        except HubError as error:
-            raise KeyPointerError(f"this model's key lies in {where}: {error}") from None
+        raise KeyPointerError(f"this model's key lies in {where}: {error}") from None
     if found is None:
         raise KeyPointerError(
             f"this model's key should lie in {where}, and there is none; give the key as key=, or push it there again"
@@ -166,32 +187,36 @@ def follow_pointer(pointer: Pointer, place: Place) -> Path:
     return found
 
 
-def _key_at(place: Place) -> Path | None:
-    path = place.fetch(KEY_FILE)
+def _pointed_to(target: Place, commit: str) -> Path | None:
+    """The key at the commit a pointer names or, should a rewritten history have lost that, the newest one."""
+    with contextlib.suppress(RevisionMissingError):
+        found = _key_at(target, commit)
+        if found is not None or target.offline:
+            return found
+    return _key_at(target, target.commit())
+
+
+def _key_at(place: Place, commit: str) -> Path | None:
+    path = place.fetch(KEY_FILE, commit)
     if path is None:
         return None
-    arrays = place.fetch(ARRAYS_FILE)
-    for file in (path, arrays):
-        if file is not None:
-            _hide_from_others(file)
+    place.fetch(ARRAYS_FILE, commit)
     if not read_envelope(path)["sealed"]:
         _warn_if_public(place)
     return path
 
 
-def _hide_from_others(path: Path) -> None:
-    for file in {path, path.resolve()}:  # a link to a blob, or where links are not to be had a copy
-        os.chmod(file, 0o600)
-
-
 def _warn_if_public(place: Place) -> None:
     if place.offline:
         return
-    with hub_errors(place.repo_id):
-        private = HfApi().repo_info(place.repo_id, token=place.token).private
-    if not private:
-        warnings.warn(
-            f"the key in {place.repo_id} is plain and the repository is public: anybody can read it, and remove or "
-            "forge its mark; make a new key (see `drw-hf audit`)",
-            stacklevel=2,
-        )
+    with contextlib.suppress(HubError), hub_errors(place.repo_id):
+        if not HfApi().repo_info(place.repo_id, token=place.token).private:
+            warnings.warn(
+                f"the key in {place.repo_id} is plain and the repository is public: anybody can read it, and remove "
+                "or forge its mark; make a new key (see `drw-hf audit`)",
+                stacklevel=2,
+            )
+
+
+def _join(*parts: str) -> str:
+    return "/".join(part.strip("/") for part in parts if part)

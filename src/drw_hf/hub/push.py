@@ -1,32 +1,41 @@
 """Pushing protected models and their keys: checked before anything is uploaded, and committed as one."""
 
+import inspect
 import json
+import re
 import tempfile
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi
+from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi, constants
 from huggingface_hub.errors import RepositoryNotFoundError
 
-from ..errors import ConfigurationError, KeyMismatchError, MissingKeyError, PlainKeyRefusedError
+from ..errors import ConfigurationError, HubError, KeyMismatchError, MissingKeyError, PlainKeyRefusedError
 from ..keys.binding import tokenizer_fingerprint
-from ..keys.files import ARRAYS_FILE, KEY_FILE, POINTER_FILE, read_envelope
+from ..keys.files import ARRAYS_FILE, KEY_FILE, POINTER_FILE, parse_json
 from ..keys.key import WatermarkKey
 from ..keys.sealing import check_passphrase
+from ..watermark.configuration import is_hub_id
 from .card import model_card
 from .commitments import commitment_files
 from .handler import handler_files
-from .pull import Place, Pointer
-from .requests import hub_errors
-from .timestamps import request_timestamp
+from .pull import Pointer
+from .requests import hub_errors, read_file
+from .timestamps import is_stamp_of, request_timestamp
 
 if TYPE_CHECKING:
     from ..watermark.modeling import _WatermarkedModel
 
 CARD = "README.md"
+_CARD_ARGUMENTS = inspect.signature(model_card).parameters.keys() - {"model", "existing"}
+_KEY_FILES = {KEY_FILE, ARRAYS_FILE, POINTER_FILE}
+# Weights of an earlier push that this one may not overwrite, and that from_pretrained would take for the model's.
+_WEIGHTS = ("model*.safetensors", "model.safetensors.index.json", "pytorch_model*.bin", "pytorch_model.bin.index.json")
+_WEIGHTS += ("adapter_config.json", "adapter_model.*")
 
 
 @dataclass(frozen=True)
@@ -61,6 +70,14 @@ class ModelPush:
 
 
 @dataclass(frozen=True)
+class KeyThere:
+    """The key a repository holds or names."""
+
+    commitment: str
+    sealed: bool
+
+
+@dataclass(frozen=True)
 class Repository:
     """A repository as it was when it was looked at; a commit is refused if it has changed since."""
 
@@ -75,31 +92,71 @@ class Repository:
         """A file's content at the head."""
         if path not in self.files:
             return None
-        found = Place(self.repo_id, revision=self.head, token=self.api.token).fetch(path)
-        return None if found is None else found.read_bytes()
+        return read_file(self.repo_id, path, self.head, token=self.api.token)
 
-    def committed_key(self, subfolder: str = "") -> str | None:
-        """The commitment of the key that lies here, or that is pointed to from here."""
-        place = Place(self.repo_id, revision=self.head, subfolder=subfolder, token=self.api.token)
-        if _join(subfolder, KEY_FILE) in self.files:
-            return read_envelope(place.fetch(KEY_FILE)).get("commitment")
-        if _join(subfolder, POINTER_FILE) in self.files:
-            return Pointer.read(place.fetch(POINTER_FILE)).commitment
+    def key_there(self, subfolder: str = "") -> KeyThere | None:
+        """The key that lies here, that is pointed to from here, or that a model here was protected with."""
+        for name, place in ((KEY_FILE, subfolder), (POINTER_FILE, subfolder), ("config.json", "")):
+            content = self.read(_join(place, name))
+            if content is None or (name == "config.json" and subfolder):
+                continue
+            document = parse_json(content)
+            document = document if isinstance(document, dict) else {}
+            commitment = document.get("key_commitment" if name == "config.json" else "commitment")
+            if name == "config.json" and commitment is None:
+                continue
+            return KeyThere(str(commitment), sealed=name == KEY_FILE and document.get("sealed") is True)
         return None
 
-    def commit(self, files: Mapping[str, Path | bytes], delete: set[str], message: str, **options: Any) -> Any:
-        """Commit as one: all of it, or nothing."""
-        operations = [CommitOperationAdd(path, content) for path, content in files.items()]
-        operations += [CommitOperationDelete(path) for path in sorted(delete & self.files)]
+    def commit(
+        self, files: Mapping[str, Path | bytes], delete: set[str], message: str, *, plain: bool, **options: Any
+    ) -> Any:
+        """Commit as one: all of it, or nothing.
+
+        With ``plain``, a plain key among the files, who may see the repository is asked again when everything but the
+        key is there, and once more at the end.
+        """
+        self._refuse_ignored(files)
+        additions = {path: CommitOperationAdd(path, content) for path, content in files.items()}
+        deletions = [CommitOperationDelete(path) for path in sorted(delete & self.files - files.keys())]
         with hub_errors(self.repo_id, "pushing to", self.revision):
-            return self.api.create_commit(
-                self.repo_id,
-                operations,
-                commit_message=message,
-                revision=self.revision,
-                parent_commit=self.head,
-                **options,
-            )
+            if plain:
+                others = [addition for path, addition in additions.items() if _name(path) not in _KEY_FILES]
+                self.api.preupload_lfs_files(
+                    self.repo_id,
+                    others,
+                    revision=self.revision,
+                    create_pr=options.get("create_pr"),
+                    free_memory=False,
+                )
+                if _visibility(self.api, self.repo_id) is not True:
+                    raise _refusal(self.repo_id, "it turned public meanwhile")
+            try:
+                commit = self.api.create_commit(
+                    self.repo_id,
+                    [*additions.values(), *deletions],
+                    commit_message=message,
+                    revision=self.revision,
+                    parent_commit=self.head,
+                    **options,
+                )
+            except ValueError as error:  # what the Hub has against the card
+                raise ConfigurationError(f"the Hub did not accept the model card's metadata: {error}") from None
+            if plain and _visibility(self.api, self.repo_id) is not True:
+                raise HubError(
+                    f"{self.repo_id} turned public while the plain key was pushed: treat the key as known to all, "
+                    "make a new one and rotate"
+                )
+        return commit
+
+    def _refuse_ignored(self, files: Mapping[str, Path | bytes]) -> None:
+        """Refuse a repository that would leave the key out: the Hub heeds the ``.gitignore`` it holds."""
+        patterns = [
+            line.strip("/ ") for line in (self.read(".gitignore") or b"").decode(errors="replace").splitlines()
+        ]
+        for path in files:
+            if _name(path) in _KEY_FILES and any(fnmatch(_name(path), pattern) for pattern in patterns if pattern):
+                raise HubError(f"the .gitignore in {self.repo_id} leaves out {path}, so the key would not be pushed")
 
 
 def push_model(model: "_WatermarkedModel", repo_id: str, passphrase: str | None, options: ModelPush) -> Any:
@@ -126,12 +183,14 @@ def push_model(model: "_WatermarkedModel", repo_id: str, passphrase: str | None,
         if elsewhere == repo_id:
             raise ConfigurationError(f"key_repo_id={elsewhere!r} is the model's own repository; leave it out")
         _refuse_open_place(api, elsewhere, True, plain)
-    stamp = None if options.timestamp_url is None else request_timestamp(key.commitment(), options.timestamp_url)
 
+    stamp = None
+    if options.timestamp_url is not None and not _exists(api, repo_id):  # no stamp, no repository
+        stamp = request_timestamp(key.commitment(), options.timestamp_url)
     repository = open_repository(
         api, repo_id, options.private, options.revision, plain and elsewhere is None, options.create_pr
     )
-    _refuse_another_key(repository, "", key, options.replace_key)
+    there = _refuse_another_key(repository, "", key, options.replace_key, plain and elsewhere is None)
     if not repository.private:
         warnings.warn(
             f"{repo_id} is public, and the weights of a protected model are those of the clean one: whoever downloads "
@@ -146,24 +205,24 @@ def push_model(model: "_WatermarkedModel", repo_id: str, passphrase: str | None,
             path.relative_to(folder).as_posix(): path for path in Path(folder).rglob("*") if path.is_file()
         }
         existing = repository.read(CARD)
-        text = None if existing is None else existing.decode(errors="replace")
-        files[CARD] = model_card(model, existing=text, **(options.card or {})).encode()
+        text = None if existing is None else existing.decode(errors="surrogateescape")
+        files[CARD] = model_card(model, existing=text, **(options.card or {})).encode(errors="surrogateescape")
         if options.handler:
-            files.update(handler_files())
-        for path, content in commitment_files(key.commitment(), stamp).items():
-            if path not in repository.files:  # an earlier time stamp is worth more than a later one
-                files[path] = content
+            files.update(_handler_beside(repository))
+        files.update(_missing_commitment(repository, key.commitment(), options.timestamp_url, stamp))
         if elsewhere is not None:
             pointer = _push_elsewhere(api, key, elsewhere, passphrase, options.replace_key)
             files[POINTER_FILE] = (json.dumps(pointer.to_document(), indent=2) + "\n").encode()
         elif options.push_key:
             files.update(key.to_files(passphrase=passphrase))
-        # Without a key to push, one that is there stays, if it is this model's.
-        stale = {KEY_FILE, ARRAYS_FILE, POINTER_FILE} - files.keys()
+        stale = {path for path in repository.files for pattern in _WEIGHTS if fnmatch(path, pattern)}
+        if options.push_key or (there is not None and there.commitment != key.commitment()):
+            stale |= _KEY_FILES  # without a key to push, one that is there stays if it is this model's
         return repository.commit(
             files,
-            stale if options.push_key or options.replace_key else set(),
+            stale,
             options.commit_message or "Upload protected model",
+            plain=plain and elsewhere is None,
             commit_description=options.commit_description,
             create_pr=options.create_pr,
         )
@@ -203,12 +262,11 @@ def _push_key(
     repo_id = _full_name(api, target.repo_id)
     _refuse_open_place(api, repo_id, target.private, plain)
     repository = open_repository(api, repo_id, target.private, target.revision, plain, target.create_pr)
-    _refuse_another_key(repository, target.subfolder, key, replace_key)
+    _refuse_another_key(repository, target.subfolder, key, replace_key, plain)
     files = {_join(target.subfolder, name): content for name, content in key.to_files(passphrase=passphrase).items()}
     stale = {_join(target.subfolder, name) for name in (ARRAYS_FILE, POINTER_FILE)} - files.keys()
-    return repository.commit(
-        files, stale, commit_message or f"Upload key {key.fingerprint}", create_pr=target.create_pr
-    )
+    message = commit_message or f"Upload key {key.fingerprint}"
+    return repository.commit(files, stale, message, plain=plain, create_pr=target.create_pr)
 
 
 def open_repository(
@@ -237,6 +295,9 @@ def _check_options(options: ModelPush, repo_id: str, key: WatermarkKey, passphra
         check_passphrase(passphrase)
     if options.key_repo_id is not None and not options.push_key:
         raise ConfigurationError("push_key=False pushes no key, so key_repo_id has no use; leave one of them out")
+    unknown = set(options.card or {}) - _CARD_ARGUMENTS
+    if unknown:
+        raise ConfigurationError(f"card={sorted(unknown)}: expected some of {sorted(_CARD_ARGUMENTS)}")
     tokenizer = options.tokenizer
     if tokenizer is not None and key.tokenizer_fingerprint not in (None, tokenizer_fingerprint(tokenizer)):
         raise KeyMismatchError(
@@ -247,6 +308,8 @@ def _check_options(options: ModelPush, repo_id: str, key: WatermarkKey, passphra
 
 def _full_name(api: HfApi, repo_id: str) -> str:
     """With the user's namespace, if none is given: who may see a repository can only be asked by its whole name."""
+    if not is_hub_id(repo_id):
+        raise ConfigurationError(f"{repo_id!r} cannot be the name of a repository; expected 'user/name'")
     if "/" in repo_id:
         return repo_id
     with hub_errors(repo_id, "pushing to"):
@@ -261,16 +324,24 @@ def _visibility(api: HfApi, repo_id: str) -> bool | None:
         return None
 
 
+def _exists(api: HfApi, repo_id: str) -> bool:
+    with hub_errors(repo_id, "pushing to"):
+        return _visibility(api, repo_id) is not None
+
+
 def _refuse_open_place(api: HfApi, repo_id: str, private: bool | None, plain: bool) -> None:
     """Refuse a plain key, before anything is made or uploaded, where a repository is or would be open to others."""
     if not plain:
         return
+    if constants.HF_DEBUG:
+        raise _refusal(repo_id, "HF_DEBUG writes what is sent into the log; unset it")
     with hub_errors(repo_id, "pushing to"):
         found = _visibility(api, repo_id)
     if found is False:
         raise _refusal(repo_id, "it is public")
     if found is None and private is not True:
-        raise _refusal(repo_id, f"with private={private!r} it would not be known to be private")
+        would = "be public" if private is False else "not be known to be private"
+        raise _refusal(repo_id, f"with private={private!r} it would {would}")
 
 
 def _refusal(repo_id: str, why: str) -> PlainKeyRefusedError:
@@ -280,14 +351,67 @@ def _refusal(repo_id: str, why: str) -> PlainKeyRefusedError:
     )
 
 
-def _refuse_another_key(repository: Repository, subfolder: str, key: WatermarkKey, replace_key: bool) -> None:
-    found = repository.committed_key(subfolder)
-    if found not in (None, key.commitment()) and not replace_key:
+def _refuse_another_key(
+    repository: Repository, subfolder: str, key: WatermarkKey, replace_key: bool, plain: bool
+) -> KeyThere | None:
+    """The key that is there, if it may be replaced by this one."""
+    found = repository.key_there(subfolder)
+    if found is None or replace_key:
+        return found
+    where = _join(repository.repo_id, subfolder)
+    if found.commitment != key.commitment():
         raise KeyMismatchError(
-            f"{_join(repository.repo_id, subfolder).rstrip('/')} holds another key ({found[:16]}), without which what "
-            "it marked cannot be proven. Nothing was uploaded. Push to another place, or pass replace_key=True: the "
-            f"old key then stays in the history, at revision {repository.head[:12]}"
+            f"{where} holds another key ({found.commitment[:16]}), without which what it marked cannot be proven. "
+            "Nothing was uploaded. Push to another place, or pass replace_key=True: the old key then stays in the "
+            f"history, at revision {repository.head[:12]}"
         )
+    if found.sealed and plain:
+        raise PlainKeyRefusedError(
+            f"{where} holds this key sealed, and plain it would stay in the history for good. Nothing was uploaded. "
+            "Give the passphrase=, push_key=False to leave the key as it is, or replace_key=True to have it plain"
+        )
+    return found
+
+
+def _missing_commitment(
+    repository: Repository, commitment: str, timestamp_url: str | None, token: bytes | None
+) -> dict[str, bytes]:
+    """The files of a commitment that are not there yet: an earlier time stamp is worth more than a later one."""
+    text, stamp = commitment_files(commitment, b"")
+    for path, right in (
+        (text, lambda content: content.strip() == commitment.encode()),
+        (stamp, lambda content: is_stamp_of(content, commitment)),
+    ):
+        content = repository.read(path)
+        if content is not None and not right(content):
+            raise HubError(
+                f"{path} in {repository.repo_id} is not of the commitment {commitment[:16]}, and nothing is "
+                "overwritten there. Nothing was uploaded. Delete that file first"
+            )
+    if token is None and timestamp_url is not None and stamp not in repository.files:
+        token = request_timestamp(commitment, timestamp_url)
+    return {
+        path: content for path, content in commitment_files(commitment, token).items() if path not in repository.files
+    }
+
+
+def _handler_beside(repository: Repository) -> dict[str, bytes]:
+    """The endpoint's files, without taking anything of the owner's away."""
+    files = handler_files()
+    handler, requirements = repository.read("handler.py"), repository.read("requirements.txt")
+    if handler is not None and b"drw_hf" not in handler:
+        raise ConfigurationError(
+            f"{repository.repo_id} has a handler.py of its own. Nothing was uploaded. Move it away, or leave out "
+            "handler="
+        )
+    if requirements is not None:
+        kept = [line for line in requirements.splitlines() if not re.match(rb"\s*drw[-_.]hf\b", line, re.IGNORECASE)]
+        files["requirements.txt"] = b"\n".join([*kept, files["requirements.txt"]])
+    return files
+
+
+def _name(path: str) -> str:
+    return path.rsplit("/", 1)[-1]
 
 
 def _join(*parts: str) -> str:

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 import httpx2
+from huggingface_hub import hf_hub_url
 from huggingface_hub.errors import (
     DisabledRepoError,
     GatedRepoError,
@@ -17,8 +18,9 @@ from huggingface_hub.errors import (
     RevisionNotFoundError,
     RevisionResolutionError,
 )
+from huggingface_hub.utils import build_hf_headers, hf_raise_for_status, http_backoff
 
-from ..errors import DrwError, HubError, RepositoryAccessError
+from ..errors import DrwError, HubError, RepositoryAccessError, RevisionMissingError
 
 _TRANSLATED = (
     httpx2.HTTPError,  # HfHubHTTPError is one, and so is whatever the connection does
@@ -60,6 +62,23 @@ def hub_errors(repo_id: str, doing: str = "reading", revision: str | None = None
         raise translated from None
 
 
+def read_file(
+    repo_id: str, path: str, revision: str, *, repo_type: str = "model", token: bool | str | None = None
+) -> bytes | None:
+    """A file's content, or None where the repository does not have it.
+
+    Read into memory: what goes through the local cache lies there for others of the machine to read.
+    """
+    url = hf_hub_url(repo_id, path, repo_type=repo_type, revision=revision)
+    with hub_errors(repo_id, "reading", revision):
+        try:
+            response = http_backoff("GET", url, headers=build_hf_headers(token=token, library_name="drw_hf"))
+            hf_raise_for_status(response)
+        except RemoteEntryNotFoundError:
+            return None
+    return response.content
+
+
 def _translate(error: BaseException, repo_id: str, doing: str, revision: str | None) -> HubError:
     failed = f"{doing} {repo_id} failed"
     # A bare RuntimeError and a file missing from the cache say little; what caused them says more.
@@ -78,7 +97,9 @@ def _translate(error: BaseException, repo_id: str, doing: str, revision: str | N
         )
     if isinstance(error, RevisionNotFoundError):
         named = "the revision asked for" if revision is None else f"the revision {revision!r}"
-        return HubError(f"{failed}: it does not have {named}; give a branch, a tag or a commit that it has")
+        return RevisionMissingError(
+            f"{failed}: it does not have {named}; give a branch, a tag or a commit that it has"
+        )
     if isinstance(error, HfHubHTTPError):
         return _translate_status(error, failed)
     if isinstance(error, LocalTokenNotFoundError):

@@ -23,16 +23,24 @@ from typing import Any, Self
 
 import httpx2
 from cryptography import x509
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from cryptography.hazmat.primitives.asymmetric.ed448 import Ed448PublicKey
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
-from ..errors import TimestampError
+from ..errors import InvalidInputError, TimestampError
 
 _LARGEST_RESPONSE = 256 * 1024  # a token with a long chain of certificates has some 10 kB
-_COMMITMENT = re.compile(r"[0-9a-f]{64}", re.ASCII)
+_MOST_CERTIFICATES = 20  # a token must not make its reader work without end
+_CLOCKS_DIFFER = timedelta(minutes=5)  # how far an authority's clock may be ahead of ours
 _HASHES = {
     "2.16.840.1.101.3.4.2.1": hashlib.sha256,
     "2.16.840.1.101.3.4.2.2": hashlib.sha384,
     "2.16.840.1.101.3.4.2.3": hashlib.sha512,
 }
+_WEAK_HASHES = {"1.2.840.113549.2.5": "MD5", "1.3.14.3.2.26": "SHA-1", "2.16.840.1.101.3.4.2.4": "SHA-224"}
+_EXPECTED = "where SHA-256, SHA-384 or SHA-512 is expected"
+_ASK_ANOTHER = "have the commitment stamped by another authority"
 
 
 @dataclass(frozen=True)
@@ -82,12 +90,20 @@ class Timestamp:
         )
 
 
+def commitment_bytes(commitment: str) -> bytes:
+    """A commitment as it is stamped and published; anything but 64 digits is refused."""
+    if not isinstance(commitment, str) or not re.fullmatch("[0-9a-f]{64}", commitment):
+        raise InvalidInputError("a commitment is 64 lower-case hexadecimal digits, as key.commitment() gives them")
+    return commitment.encode("ascii")
+
+
 def request_timestamp(commitment: str, url: str, *, timeout: float = 30.0) -> bytes:
     """Have a commitment stamped.
 
-    The answer is checked to be granted, of this commitment, fresh (it repeats our nonce) and to carry its certificate;
-    its signature is for :func:`verify_timestamp`, which knows whom to trust. An authority that refuses is asked once
-    more with SHA-512, which some want in place of SHA-256.
+    The answer is checked to be granted, of this commitment, fresh (it repeats our nonce), to carry its certificate
+    and to be signed by no weaker means than :func:`verify_timestamp` takes; the signature itself is for that
+    function, which knows whom to trust. An authority that refuses is asked once more with SHA-512, which some want in
+    place of SHA-256.
 
     Parameters
     ----------
@@ -107,9 +123,11 @@ def request_timestamp(commitment: str, url: str, *, timeout: float = 30.0) -> by
     ------
     TimestampError
         When the authority cannot be reached, refuses, or answers with something else.
+    InvalidInputError
+        When the commitment is none.
     """
     client = _client()
-    message = _message(commitment)
+    message = commitment_bytes(commitment)
     for algorithm in (client.HashAlgorithm.SHA256, client.HashAlgorithm.SHA512):
         query = client.TimestampRequestBuilder(message, algorithm, nonce=True, cert_req=True).build()
         content = _post(url, query.as_bytes(), timeout)
@@ -127,7 +145,10 @@ def request_timestamp(commitment: str, url: str, *, timeout: float = 30.0) -> by
         raise TimestampError(
             f"{_place(url)} did not repeat the nonce it was sent: its answer may be an old one; ask another authority"
         )
-    _signing_certificate(response, f"the answer of {_place(url)}")
+    certificate = _signing_certificate(response, f"the answer of {_place(url)}")
+    _check_time(info.gen_time)
+    _check_digest(response)
+    _check_certificate(certificate)
     return content
 
 
@@ -136,7 +157,10 @@ def verify_timestamp(token: bytes, commitment: str, trusted_roots: Sequence[str 
 
     Checked are the digest, the certificate's usage (timeStamping, and nothing else will do), the signature and the
     chain to one of the trusted roots, at the time of the stamp: a certificate that has expired since still proves what
-    was stamped before. Revocation is not checked; that needs the network and the authority's word of today.
+    was stamped before. Weak means prove nothing, and are refused: a time that is yet to come, a digest or a
+    certificate signed with anything but SHA-256, SHA-384 or SHA-512 (a root's signature of itself does not matter),
+    RSA keys of less than 2048 bits, EC keys of less than 256. Revocation is not checked; that needs the network and
+    the authority's word of today.
 
     Parameters
     ----------
@@ -152,9 +176,11 @@ def verify_timestamp(token: bytes, commitment: str, trusted_roots: Sequence[str 
     ------
     TimestampError
         Says which of the checks failed.
+    InvalidInputError
+        When the commitment is none.
     """
     client = _client()
-    message = _message(commitment)
+    message = commitment_bytes(commitment)
     roots = _load_roots(trusted_roots)
     response = _decode(token, "the time-stamp token")
     if response.status != client.PKIStatus.GRANTED:
@@ -164,8 +190,8 @@ def verify_timestamp(token: bytes, commitment: str, trusted_roots: Sequence[str 
     hash_function = _HASHES.get(imprint.hash_algorithm.dotted_string)
     if hash_function is None:
         raise TimestampError(
-            f"the time-stamp token uses the hash {imprint.hash_algorithm.dotted_string}, where SHA-256, SHA-384 or "
-            "SHA-512 is expected; have the commitment stamped again"
+            f"the time-stamp token is of a digest with {_hash_name(imprint.hash_algorithm)}, {_EXPECTED}; have the "
+            "commitment stamped again"
         )
     digest = hash_function(message).digest()
     if imprint.message != digest:
@@ -175,10 +201,13 @@ def verify_timestamp(token: bytes, commitment: str, trusted_roots: Sequence[str 
         )
     certificate = _signing_certificate(response, "the time-stamp token")
     _check_usage(certificate)
+    _check_time(info.gen_time)
+    _check_digest(response)
     try:
         client.VerifierBuilder(roots=roots).build().verify(response, digest)
     except (client.VerificationError, ValueError) as error:
         raise _why_it_failed(str(error), certificate) from None
+    _check_chain(certificate, _certificates(response, "the time-stamp token"), roots)
     return Timestamp(
         time=info.gen_time.astimezone(UTC),
         accuracy=_as_timedelta(info.accuracy),
@@ -196,7 +225,7 @@ def is_stamp_of(token: bytes, commitment: str) -> bool:
     except TimestampError:
         return False
     hash_function = _HASHES.get(imprint.hash_algorithm.dotted_string)
-    return hash_function is not None and imprint.message == hash_function(_message(commitment)).digest()
+    return hash_function is not None and imprint.message == hash_function(commitment_bytes(commitment)).digest()
 
 
 def check_trust(trusted_roots: Sequence[str | os.PathLike | bytes]) -> None:
@@ -213,12 +242,6 @@ def _client() -> ModuleType:
             "time stamps need the package rfc3161-client; install it with `pip install drw_hf[timestamp]`"
         ) from None
     return rfc3161_client
-
-
-def _message(commitment: str) -> bytes:
-    if not isinstance(commitment, str) or not _COMMITMENT.fullmatch(commitment):
-        raise TimestampError("a commitment is 64 lower-case hexadecimal digits, as key.commitment() gives them")
-    return commitment.encode("ascii")
 
 
 def _place(url: str) -> str:
@@ -318,16 +341,25 @@ def _inside(data: bytes, at: int) -> tuple[int, int]:
     return start, start + length
 
 
+def _certificates(response: Any, what: str) -> list[x509.Certificate]:
+    try:
+        content = response.signed_data.certificates
+        if len(content) > _MOST_CERTIFICATES:
+            raise TimestampError(f"{what} carries {len(content)} certificates, where a chain of a few is expected")
+        return [x509.load_der_x509_certificate(der) for der in content]
+    except (ValueError, KeyError, x509.InvalidVersion):  # cryptography raises each of them for damaged certificates
+        raise TimestampError(f"{what} carries a damaged certificate") from None
+
+
 def _signing_certificate(response: Any, what: str) -> x509.Certificate:
     """The certificate that the one signer names by issuer and serial number; it is not trusted for being there."""
     try:
         signers = response.signed_data.signer_infos
-        certificates = [x509.load_der_x509_certificate(der) for der in response.signed_data.certificates]
-        for certificate in certificates if len(signers) == 1 else ():
+        for certificate in _certificates(response, what) if len(signers) == 1 else ():
             (signer,) = signers
             if (certificate.issuer, certificate.serial_number) == (signer.issuer, signer.serial_number):
                 return certificate
-    except (ValueError, KeyError, x509.InvalidVersion):  # cryptography raises each of them for damaged certificates
+    except ValueError:
         raise TimestampError(f"{what} carries a damaged certificate") from None
     raise TimestampError(
         f"{what} does not carry the certificate of its one signer, without which nobody can check it; ask another "
@@ -346,6 +378,87 @@ def _check_usage(certificate: x509.Certificate) -> None:
             "the time-stamp token was signed with a certificate that is not for time stamps: its extended key usage "
             "must be timeStamping alone, and critical (RFC 3161, 2.3); what it says proves nothing"
         )
+
+
+def _check_time(gen_time: datetime) -> None:
+    if gen_time - datetime.now(UTC) > _CLOCKS_DIFFER:
+        raise TimestampError(
+            f"the time-stamp token says {gen_time.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC, which is yet to come; check "
+            f"this machine's clock, or {_ASK_ANOTHER}"
+        )
+
+
+def _check_digest(response: Any) -> None:
+    # The client library does not show which digest the signer names. OpenSSL, with which it verifies, knows none but
+    # those that the token lists, so no weak one may be among them.
+    for algorithm in response.signed_data.digest_algorithms:
+        if algorithm.dotted_string not in _HASHES:
+            raise TimestampError(
+                f"the time-stamp token is signed with the weak digest {_hash_name(algorithm)}, {_EXPECTED}; "
+                f"{_ASK_ANOTHER}"
+            )
+
+
+def _check_chain(
+    certificate: x509.Certificate, carried: Sequence[x509.Certificate], roots: Sequence[x509.Certificate]
+) -> None:
+    """Refuse weak certificates on every way up from the signer's to a trusted root.
+
+    OpenSSL found a way and does not tell which: beside a forged certificate a sound one may lie.
+    """
+    pool, seen, ends = {*carried, *roots}, set(), [certificate]
+    arrived = False
+    while ends:
+        lower = ends.pop()
+        seen.add(lower)
+        _check_certificate(lower)
+        if lower in roots and _may_have_issued(lower, lower):
+            arrived = True
+        else:
+            ends += [upper for upper in pool - seen if _may_have_issued(upper, lower)]
+    if not arrived:  # names that OpenSSL takes for equal and we do not
+        raise TimestampError(
+            f"the certificate of the time-stamp token (of {_name(certificate)!r}) does not lead to a trusted root by "
+            f"names that agree to the letter; {_ASK_ANOTHER}"
+        )
+
+
+def _check_certificate(certificate: x509.Certificate) -> None:
+    """Refuse a weak key and a weak signature; a certificate's signature of itself proves nothing, and may be weak."""
+    named = f"the certificate of {_name(certificate)!r} in the time-stamp token's chain"
+    try:
+        key = certificate.public_key()
+        algorithm = certificate.signature_hash_algorithm
+    except (ValueError, UnsupportedAlgorithm):
+        raise TimestampError(f"{named} has a key or a signature of an unknown kind; {_ASK_ANOTHER}") from None
+    for kind, title, least in ((rsa.RSAPublicKey, "RSA", 2048), (ec.EllipticCurvePublicKey, "EC", 256)):
+        if isinstance(key, kind) and key.key_size < least:
+            raise TimestampError(
+                f"{named} has a weak {title} key of {key.key_size} bits, where at least {least} are expected; "
+                f"{_ASK_ANOTHER}"
+            )
+    if not isinstance(key, rsa.RSAPublicKey | ec.EllipticCurvePublicKey | Ed25519PublicKey | Ed448PublicKey):
+        raise TimestampError(f"{named} has a key that is neither RSA nor of an elliptic curve; {_ASK_ANOTHER}")
+    # Edwards curves come with a hash of their own, and name none.
+    strong = algorithm is None or algorithm.name in ("sha256", "sha384", "sha512")
+    if not strong and not _may_have_issued(certificate, certificate):
+        raise TimestampError(f"{named} is signed with the weak hash {algorithm.name}, {_EXPECTED}; {_ASK_ANOTHER}")
+
+
+def _may_have_issued(upper: x509.Certificate, lower: x509.Certificate) -> bool:
+    if upper.subject != lower.issuer:
+        return False
+    try:
+        lower.verify_directly_issued_by(upper)
+    except InvalidSignature:
+        return False
+    except (ValueError, TypeError, UnsupportedAlgorithm):
+        pass  # cannot be checked here, though perhaps by OpenSSL
+    return True
+
+
+def _hash_name(algorithm: x509.ObjectIdentifier) -> str:
+    return _WEAK_HASHES.get(algorithm.dotted_string, algorithm.dotted_string)
 
 
 def _load_roots(trusted_roots: Sequence[str | os.PathLike | bytes]) -> list[x509.Certificate]:

@@ -11,12 +11,13 @@ To add a rule, subclass :class:`HashRule`, decorate it with :func:`register_hash
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
 
-from ..errors import InvalidKeyError, KeyFileError
+from ..errors import InvalidKeyError, KeyFileError, KeySerializationError
+from .derivation import SECRET_BYTES, order_from
 
 RULES: dict[str, type["HashRule"]] = {}
 
@@ -139,6 +140,10 @@ class SecondRule(HashRule):
         return (tokens.first_sentence & (place == wanted)).int().argmax(dim=-1)
 
 
+def _is_order_key(text: Any) -> bool:
+    return isinstance(text, str) and len(text) == 2 * SECRET_BYTES and set(text) <= set("0123456789abcdef")
+
+
 def _checked_frequencies(frequencies: Any) -> np.ndarray:
     counts = np.array(frequencies, dtype=np.float64)  # a copy: a key does not change with the caller's array
     counts.flags.writeable = False
@@ -196,9 +201,46 @@ class KeyedRule(_FrequencyRule):
     Common are, without ``frequencies``, the lowest tenth of the ids; with them, the most frequent tokens that together
     make half of all occurrences. A thief cannot know which token of a text counts; many words prepended to every
     query wear it down all the same.
+
+    Parameters
+    ----------
+    frequencies : array of float, optional
+        How often every token id occurs in the owner's traffic.
+    order_key : str, optional
+        64 hexadecimal digits from which the order comes instead of the key's own secret, so that keys can share it: a
+        :class:`~drw_hf.keys.KeyRing` sets it. It is as secret as the key: it is saved with it, covered by its
+        commitment, not shown and not pickled.
     """
 
     name = "keyed"
+
+    def __init__(self, frequencies: Any = None, order_key: str | None = None) -> None:
+        super().__init__(frequencies)
+        if order_key is not None and not _is_order_key(order_key):
+            raise InvalidKeyError(f"order_key must be {2 * SECRET_BYTES} hexadecimal digits in lower case, or None")
+        object.__setattr__(self, "_order_key", order_key)  # no field: what walks through dataclasses must not find it
+
+    @property
+    def order_key(self) -> str | None:
+        """What the order comes from, if not from the key's own secret."""
+        return self._order_key
+
+    def settings(self) -> dict[str, Any]:
+        return {} if self._order_key is None else {"order_key": self._order_key}
+
+    def __copy__(self) -> Self:
+        return self
+
+    def __deepcopy__(self, memo: dict) -> Self:
+        return self
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        if self._order_key is not None:
+            raise KeySerializationError(
+                "a KeyedRule with an order key cannot be pickled: the pickle would hold a secret in the clear; save "
+                "the key that it belongs to with save_pretrained"
+            )
+        return super().__reduce_ex__(protocol)
 
     def token_scores(self, vocab_size: int, order: Callable[[], np.ndarray]) -> np.ndarray:
         common = np.arange(vocab_size) < vocab_size // 10
@@ -208,4 +250,6 @@ class KeyedRule(_FrequencyRule):
             common = np.zeros(vocab_size, dtype=bool)
             before = cumulated - self.frequencies[by_frequency]
             common[by_frequency[before < cumulated[-1] / 2]] = True
+        if self._order_key is not None:
+            return -(order_from(bytes.fromhex(self._order_key), vocab_size) + common)
         return -(order() + common)

@@ -14,7 +14,7 @@ from typing import Any, Self
 import numpy as np
 import torch
 
-from ..errors import DrwError, InvalidKeyError, KeyFileError, KeyMismatchError, KeySerializationError
+from ..errors import InvalidKeyError, KeyFileError, KeyMismatchError, KeySerializationError
 from . import binding, derivation
 from .commitment import commit
 from .files import VERSION, encode_key, read_key, write_key
@@ -315,6 +315,7 @@ class WatermarkKey:
 
         target = KeyTarget(repo_id, subfolder=subfolder, private=private, revision=revision, create_pr=create_pr)
         commit, error = without_frames(push_key, self, target, passphrase, replace_key, commit_message, token)
+        del passphrase
         if error is not None:
             raise error
         return commit
@@ -518,11 +519,11 @@ _FIELDS = tuple(field.name for field in dataclasses.fields(WatermarkKey) if fiel
 del WatermarkKey.__dataclass_fields__
 
 
-def without_frames(function: Callable, *arguments: Any) -> tuple[Any, DrwError | None]:
+def without_frames(function: Callable, *arguments: Any) -> tuple[Any, Exception | None]:
     """What a function returns, or the error it raised, without the frames whose locals hold a secret."""
     try:
         return function(*arguments), None
-    except DrwError as error:
+    except Exception as error:
         error.__context__ = error.__cause__ = None
         return None, error.with_traceback(None)
 

@@ -164,7 +164,8 @@ class _WatermarkedModel(PreTrainedModel):
         if key is None:
             key = _key_beside(pretrained_model_name_or_path, passphrase, kwargs)
         elif not isinstance(key, WatermarkKey):
-            key = _loaded_key(key, passphrase, token=kwargs.get("token"), cache_dir=kwargs.get("cache_dir"))
+            names = {"token", "cache_dir", "force_download", "local_files_only"} & kwargs.keys()
+            key = _loaded_key(key, passphrase, **{name: kwargs[name] for name in names})
         if not isinstance(config, WatermarkedConfig):
             if key is None:
                 if not os.path.isdir(pretrained_model_name_or_path):  # where there is no model, that is what to say
@@ -472,6 +473,7 @@ class _WatermarkedModel(PreTrainedModel):
             max_shard_size=max_shard_size or "50GB",
         )
         commit, error = without_frames(push_model, self, repo_id, passphrase, options)
+        del passphrase
         if error is not None:
             raise error
         return commit

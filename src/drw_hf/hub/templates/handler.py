@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 
 PASSPHRASE = "DRW_PASSPHRASE"  # the environment variable
 MAX_INPUTS = 128  # texts in one request
-MAX_CHARACTERS = 200_000  # in all of them together
+MAX_CHARACTERS = 20_000  # in all of them together
 
 _MODELS = {
     "sequence-classification": ("text-classification", WatermarkedModelForSequenceClassification),

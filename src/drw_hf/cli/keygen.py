@@ -1,0 +1,53 @@
+"""Making a key."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from ..errors import KeyFileError
+from ..keys import WatermarkKey
+from ..keys.binding import labels_of, plain_config
+from ..keys.files import KEY_FILE
+from .models import load_config, load_tokenizer
+from .output import Outcome, prints_outcome
+from .passphrases import new_passphrase
+
+
+@prints_outcome
+def run(
+    model: str, *, target: str | None, output: Path, plain: bool, passphrase_file: Path | None, **settings: Any
+) -> Outcome:
+    """Make a key for a model and save it; ``settings`` are those of :meth:`WatermarkKey.generate`."""
+    if (output / KEY_FILE).exists():
+        raise KeyFileError(f"{output} holds a key already, and a key is never overwritten; choose another --output")
+    config = load_config(model)
+    tokenizer = load_tokenizer(model)
+    labels = labels_of(plain_config(config))
+    target = ask_target(labels) if target is None else target
+    by_number = target.isdecimal() and target not in labels
+    key = WatermarkKey.generate(config, target=int(target) if by_number else target, tokenizer=tokenizer, **settings)
+    key.save_pretrained(output, passphrase=None if plain else new_passphrase(passphrase_file))
+    document = {
+        "path": str(output),
+        "sealed": not plain,
+        "fingerprint": key.fingerprint,
+        "commitment": key.commitment(),
+    }
+    keep = "Whoever reads that folder has the key." if plain else "Without its passphrase the key is lost."
+    lines = [
+        f"Made the key {key.fingerprint} in {output}, {'plain' if plain else 'sealed'}. {keep}",
+        f"Its commitment: {key.commitment()}",
+        "Next, protect the model with it:",
+        f"  drw-hf protect {model} --key {output} --output protected",
+    ]
+    return Outcome(document, "\n".join(lines))
+
+
+def ask_target(labels: tuple[str, ...]) -> str:
+    """The target class, typed: what stands on the command line is kept in the shell's history."""
+    names = ", ".join(labels)
+    if not sys.stdin.isatty():
+        raise typer.BadParameter(f"--target is missing; the model's labels are: {names}")
+    return typer.prompt(f"Target class (one of {names})", err=True)

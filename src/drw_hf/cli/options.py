@@ -1,0 +1,140 @@
+"""The options that commands share: the same option looks and means the same everywhere."""
+
+import glob
+import os
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+class LabelKind(StrEnum):
+    """What a protected model answers, and what a student learns."""
+
+    soft = "soft"
+    hard = "hard"
+
+
+class Task(StrEnum):
+    """What a model does."""
+
+    sequence = "sequence-classification"
+    token = "token-classification"
+
+
+class Law(StrEnum):
+    """How hashes are drawn."""
+
+    direct = "direct"
+    paper = "paper"
+
+
+class Scope(StrEnum):
+    """Which answers are marked."""
+
+    predicted = "predicted"
+    all = "all"
+
+
+class HashRule(StrEnum):
+    """Which token of an input is hashed."""
+
+    token = "token"
+    second = "second"
+    rarest = "rarest"
+    keyed = "keyed"
+
+
+class RepoType(StrEnum):
+    """What a repository on the Hub holds."""
+
+    model = "model"
+    dataset = "dataset"
+    space = "space"
+
+
+def complete_path(incomplete: str) -> list[str]:
+    """Paths that begin so, for the shell: a model, a key or data may be a folder or file as well as a Hub id."""
+    found = sorted(glob.glob(glob.escape(os.path.expanduser(incomplete)) + "*"))
+    return [path + os.sep if os.path.isdir(path) else path for path in found]
+
+
+def model_argument(help: str, metavar: str = "MODEL") -> typer.models.ArgumentInfo:
+    """A model, by its folder or Hub id."""
+    return typer.Argument(help=f"{help}: folder or Hub id.", metavar=metavar, autocompletion=complete_path)
+
+
+def data_argument(help: str, metavar: str = "DATA") -> typer.models.ArgumentInfo:
+    """A data set, by its folder, file or Hub id."""
+    kinds = "a .jsonl, .csv, .parquet or .txt file, a folder of save_to_disk, or a data set on the Hub"
+    return typer.Argument(help=f"{help}: {kinds}.", metavar=metavar, autocompletion=complete_path)
+
+
+def model_option(name: str, help: str) -> typer.models.OptionInfo:
+    """The same as an option."""
+    return typer.Option(
+        name, help=f"{help}: folder or Hub id.", metavar="FOLDER_OR_REPO", autocompletion=complete_path
+    )
+
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout, and nothing else there.")]
+Key = Annotated[
+    str,
+    typer.Option(
+        "--key", help="Folder or repository of the key.", metavar="FOLDER_OR_REPO", autocompletion=complete_path
+    ),
+]
+OptionalKey = Annotated[
+    str | None,
+    typer.Option(
+        "--key",
+        help="Folder or repository of the key (default: the one beside a protected model).",
+        metavar="FOLDER_OR_REPO",
+        autocompletion=complete_path,
+    ),
+]
+PassphraseFile = Annotated[
+    Path | None,
+    typer.Option(
+        help="File with the passphrase of the key. Else it is taken from DRW_PASSPHRASE, or asked for.",
+        exists=True,
+        dir_okay=False,
+    ),
+]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Write even where something lies already.")]
+TaskOption = Annotated[Task | None, typer.Option("--task", help="The task, where the model does not tell it.")]
+TextColumns = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--text-column",
+        help="Column of texts or words; twice for pairs. Found by its usual name if left out.",
+        metavar="NAME",
+    ),
+]
+Split = Annotated[str | None, typer.Option(help="Which split of the data, where it has several.", metavar="NAME")]
+Subset = Annotated[
+    str | None, typer.Option(help="Which subset (configuration) of a data set on the Hub.", metavar="NAME")
+]
+Limit = Annotated[int | None, typer.Option(help="Take so many rows at the most.", min=1, metavar="N")]
+BatchSize = Annotated[int, typer.Option(help="Rows at once.", min=1, metavar="N")]
+MaxLength = Annotated[
+    int | None, typer.Option(help="Cut texts after so many tokens (default: the model's limit).", min=1, metavar="N")
+]
+CommitmentRepo = Annotated[
+    str | None, typer.Option("--repo", help="Repository in which the commitment was published.", metavar="ID")
+]
+TrustedRoots = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--trusted-root",
+        help="Root certificate of a time-stamping authority that you trust. May be repeated.",
+        metavar="PEM",
+        exists=True,
+        dir_okay=False,
+    ),
+]
+FirstSeen = Annotated[
+    str | None,
+    typer.Option("--suspect-first-seen", help="When the suspect was first seen (UTC).", metavar="DATE"),
+]

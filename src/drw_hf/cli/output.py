@@ -1,0 +1,78 @@
+"""What commands print and where: the result on stdout, as text or as one JSON document, all the rest on stderr."""
+
+import contextlib
+import functools
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import typer
+
+DONE, FAILED, USAGE, DETECTED, UNDECIDED, INTERRUPTED = 0, 1, 2, 3, 4, 130  # exit codes
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a command found or did: for scripts, for people, and as an exit code."""
+
+    document: dict[str, Any]
+    text: str
+    exit_code: int = DONE
+
+
+def prints_outcome(run: Callable[..., Outcome]) -> Callable[..., None]:
+    """Let a function that returns an outcome print it instead, and exit with its code.
+
+    Whatever the libraries under it print meanwhile goes to stderr; of several processes, the first one speaks.
+    """
+
+    @functools.wraps(run)
+    def command(*arguments: Any, as_json: bool, **options: Any) -> None:
+        with contextlib.redirect_stdout(sys.stderr):
+            outcome = run(*arguments, **options)
+        if is_first_process():
+            typer.echo(json.dumps(outcome.document, indent=2) if as_json else outcome.text)
+        if outcome.exit_code:
+            raise typer.Exit(outcome.exit_code)
+
+    return command
+
+
+def is_first_process() -> bool:
+    """Whether this process writes and speaks, where ``accelerate launch`` started several."""
+    return int(os.environ.get("RANK", "0")) == 0
+
+
+def show_progress() -> bool:
+    """Whether there is a terminal to draw bars on; if not, the libraries' own are switched off, too."""
+    if sys.stderr.isatty():
+        return True
+    import datasets
+    import huggingface_hub.utils
+    import transformers
+
+    datasets.disable_progress_bars()
+    huggingface_hub.utils.disable_progress_bars()
+    transformers.logging.disable_progress_bar()
+    return False
+
+
+@contextlib.contextmanager
+def resumable() -> Iterator[None]:
+    """Around asking a model: whoever interrupts it learns that nothing is lost."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        typer.echo("Interrupted. The answers so far are kept: the same command goes on where it stopped.", err=True)
+        raise typer.Exit(INTERRUPTED) from None
+
+
+def check_free(output: Path, overwrite: bool) -> None:
+    """Refuse to write over something that is there, unless asked to."""
+    taken = any(output.iterdir()) if output.is_dir() else output.exists()
+    if taken and not overwrite:
+        raise typer.BadParameter(f"{output} holds something already; choose another --output, or add --overwrite")

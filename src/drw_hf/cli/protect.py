@@ -1,0 +1,54 @@
+"""Protecting a model."""
+
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from .models import load_model, load_tokenizer
+from .output import Outcome, check_free, prints_outcome, show_progress
+from .passphrases import open_sealed
+
+
+@prints_outcome
+def run(
+    model: str,
+    *,
+    key: str,
+    passphrase_file: Path | None,
+    output: Path | None,
+    overwrite: bool,
+    push: str | None,
+    task: str | None,
+    label_kind: str | None,
+    replace_key: bool,
+    **push_options: Any,
+) -> Outcome:
+    """Wrap a model with a key, save it and, if asked to, push it with its key."""
+    if output is None and push is None:
+        raise typer.BadParameter("nowhere to put the protected model; pass --output, --push, or both")
+    if output is not None:
+        check_free(output, overwrite)
+    show_progress()
+    opened, passphrase = open_sealed(key, passphrase_file)
+    protected = load_model(model, task=task, key=opened, label_kind=label_kind, replace_key=replace_key)
+    tokenizer = load_tokenizer(model)
+    document = {"key_fingerprint": opened.fingerprint, "label_kind": protected.config.label_kind}
+    lines = [f"Protected {model} with the key {opened.fingerprint}; it answers with {document['label_kind']} labels."]
+    if output is not None:
+        protected.save_pretrained(output)
+        tokenizer.save_pretrained(output)
+        files = sorted(str(path.relative_to(output)) for path in output.rglob("*") if path.is_file())
+        document |= {"folder": str(output), "files": files}
+        lines += [
+            f"In {output}: {', '.join(files)}.",
+            "The key is not among them. The weights are those of the clean model: hand out answers alone.",
+        ]
+    if push is not None:
+        seal = passphrase if push_options["push_key"] else None
+        address = protected.push_to_hub(
+            push, passphrase=seal, replace_key=replace_key, tokenizer=tokenizer, **push_options
+        )
+        document["commit"] = str(address)
+        lines.append(f"Pushed: {address}")
+    return Outcome(document, "\n".join(lines))

@@ -1,0 +1,281 @@
+"""`Identification`: whose answers a suspect was trained on, in a form that can be saved, read and shown."""
+
+import dataclasses
+import json
+import math
+import os
+import zipfile
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..errors import InvalidInputError
+from ..keys.files import write_atomically
+from .probing import Probe
+from .result import _power_of_ten, probe_path
+
+FORMAT = "drw-identification-1"
+_NOT_SAVED = ("log10_p_values", "probe")
+_DRAWN_AT_MOST = 3_000  # points of the figure; the strongest users are among them, of the others a sample
+
+
+@dataclass(frozen=True)
+class UserFinding:
+    """What a search found of one user.
+
+    Attributes
+    ----------
+    user : str
+    log10_p, log10_bound : float
+        log₁₀ of the user's p-value and of the bound it certainly does not exceed, as :func:`drw_hf.detect` finds them
+        with the user's key alone: not corrected.
+    z_score : float
+        The z-equivalent of that p-value.
+    log10_corrected : float
+        log₁₀ of the bound after Holm's correction for all users, and for the suspects and looks: what decides.
+    declared : bool or None
+        Whether the user was declared beforehand; None where that was not, or could not be, looked up.
+    """
+
+    user: str
+    log10_p: float
+    log10_bound: float
+    z_score: float
+    log10_corrected: float
+    declared: bool | None = None
+
+    @property
+    def p_value(self) -> float:
+        """The user's p-value, not corrected; 0.0 below the smallest float."""
+        return 10.0**self.log10_p
+
+    @property
+    def p_corrected(self) -> float:
+        """The corrected bound; 0.0 below the smallest float."""
+        return 10.0**self.log10_corrected
+
+    def __str__(self) -> str:
+        return f"{self.user} (z {self.z_score:.1f}, corrected p at most {_power_of_ten(self.log10_corrected)})"
+
+
+@dataclass(frozen=True)
+class Identification:
+    """Which users of a ring a suspect's answers point at.
+
+    Attributes
+    ----------
+    verdict : str
+        ``"identified"``, ``"nobody"`` or ``"undecided"``, at ``level``.
+    leakers : list of UserFinding
+        The users whose mark the suspect carries, the most certain first; the chance that an innocent user is among
+        them is at most ``level``.
+    ranking : list of UserFinding
+        The strongest users, leakers or not.
+    explanation : str
+        The verdict in plain words, with what it rests on.
+    n_users : int
+        How many users were searched.
+    n_declared : int or None
+        How many users the ring had declared in the epoch (its largest declaration); None where it had declared none.
+    n_corrected : int
+        How many users the p-values are corrected for: the declared ones, or those searched if there were more.
+    n_probes, n_tokens : int
+        Probes that counted, and the distinct tokens among them.
+    n_effective : float
+        How many equally important tokens the test had.
+    n_queries : int
+        How many texts the suspect was asked.
+    tokens_needed : int or None
+        For an undecided verdict: about how many distinct tokens would do.
+    level : float
+        The level of the verdict.
+    suspects_tested, looks : int
+        What the p-values are corrected for, beside the users.
+    statistic, variant : str
+        The version of the statistic, and which of its forms was used.
+    ring_fingerprint : str
+    declared_root : str or None
+        The Merkle root of the declaration.
+    epoch : int or None
+        The epoch of the ring that was searched.
+    probe_digest : str
+        SHA-256 over what was asked and answered.
+    suspect : str
+        The suspect's name.
+    settings : dict
+        What else the figures depend on.
+    versions : dict
+        Library versions.
+    created_at : str
+    log10_p_values : array, shape (n_users,)
+        log₁₀ of every user's p-value, not corrected, in the order of the users: exact for those of the ranking, for
+        the others from the screening score, whose z is off by ``settings["screening_error"]`` at the most.
+    """
+
+    verdict: str
+    leakers: list[UserFinding]
+    ranking: list[UserFinding] = field(repr=False)
+    explanation: str
+    n_users: int
+    n_declared: int | None
+    n_corrected: int
+    n_probes: int
+    n_tokens: int
+    n_effective: float
+    n_queries: int
+    tokens_needed: int | None
+    level: float
+    suspects_tested: int
+    looks: int
+    statistic: str
+    variant: str
+    ring_fingerprint: str
+    declared_root: str | None
+    epoch: int | None
+    probe_digest: str
+    suspect: str
+    settings: dict[str, Any] = field(repr=False)
+    versions: dict[str, str] = field(repr=False)
+    created_at: str
+    log10_p_values: np.ndarray | None = field(default=None, repr=False, compare=False)
+    probe: Probe | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def n_undeclared(self) -> int:
+        """How many of the users searched, at the least, were not declared."""
+        return max(0, self.n_users - (self.n_declared or 0))
+
+    @property
+    def committed(self) -> bool:
+        """Whether users were declared, as many as were searched, and none of the leakers is known to be new."""
+        return self.n_undeclared == 0 and all(finding.declared is not False for finding in self.leakers)
+
+    @property
+    def log10_threshold(self) -> float:
+        """log₁₀ of the bound that the first user must reach to be named."""
+        family = self.n_corrected * self.suspects_tested * self.looks
+        return float(np.log10(self.level) - np.log10(family))
+
+    def p_values(self) -> np.ndarray:
+        """Every user's p-value, not corrected, in the order of the users; uniform for those who leaked nothing."""
+        if self.log10_p_values is None:
+            raise InvalidInputError("the users' p-values are not beside this result; load it with its .users.npz")
+        return 10.0**self.log10_p_values
+
+    def __str__(self) -> str:
+        strongest = "".join(f"; the strongest is {finding}" for finding in self.ranking[:1])
+        found = ", ".join(map(str, self.leakers)) or f"{self.n_users:,} users searched{strongest}"
+        line = f"{self.verdict}: {found}; {self.n_tokens} distinct tokens in {self.n_probes} probes"
+        return line if self.committed else f"{line}; not all users were declared beforehand"
+
+    def save(self, path: str | os.PathLike) -> None:
+        """Write the result as JSON, with every user's p-value (``.users.npz``) and the probe beside it.
+
+        The files name users and disclose the target class and the frequency: they are as confidential as the ring.
+        """
+        import io
+
+        path = Path(path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if self.probe is not None:
+            self.probe.save(probe_path(path))
+        if self.log10_p_values is not None:
+            buffer = io.BytesIO()
+            np.savez_compressed(buffer, log10_p_values=self.log10_p_values)
+            write_atomically(_values_path(path), buffer.getvalue())
+        write_atomically(path, (json.dumps({"format": FORMAT, **self.to_dict()}, indent=2) + "\n").encode())
+
+    @classmethod
+    def load(cls, path: str | os.PathLike) -> "Identification":
+        """Read what :meth:`save` wrote, with the p-values and the probe if they lie beside it."""
+        path = Path(path)
+        try:
+            document = json.loads(path.read_text(encoding="utf-8"))
+            if document.pop("format") != FORMAT:
+                raise ValueError
+            for name in ("leakers", "ranking"):
+                document[name] = [UserFinding(**entry) for entry in document[name]]
+            result = cls(**document, **_beside(path, document["n_users"]))
+        except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError, zipfile.BadZipFile) as error:
+            if isinstance(error, InvalidInputError):
+                raise
+            raise InvalidInputError(f"{path} is not a result that save wrote ({type(error).__name__})") from None
+        if result.probe is not None and result.probe.digest() != result.probe_digest:
+            raise InvalidInputError(f"the probe beside {path} is not the one this result is of")
+        return result
+
+    def to_dict(self) -> dict[str, Any]:
+        """The findings, for logs and JSON."""
+        fields = {entry.name: getattr(self, entry.name) for entry in dataclasses.fields(self)}
+        for name in ("leakers", "ranking"):
+            fields[name] = [dataclasses.asdict(finding) for finding in fields[name]]
+        return {name: value for name, value in fields.items() if name not in _NOT_SAVED}
+
+    def plot(self, path: str | os.PathLike | None = None) -> Any:
+        """Draw the p-values of all users, sorted, with the leakers standing out and what it takes to be named.
+
+        Returns the matplotlib figure, and writes it where a path is given.
+        """
+        return _plot(self, path)
+
+
+def _values_path(path: Path) -> Path:
+    return path.with_suffix(".users.npz")
+
+
+def _beside(path: Path, n_users: int) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    if probe_path(path).exists():
+        found["probe"] = Probe.load(probe_path(path))
+    if _values_path(path).exists():
+        with np.load(_values_path(path), allow_pickle=False) as archive:
+            found["log10_p_values"] = archive["log10_p_values"]
+        if found["log10_p_values"].shape != (n_users,):
+            raise InvalidInputError(f"the users' p-values beside {path} are not those of this result")
+    return found
+
+
+def _plot(result: Identification, path: str | os.PathLike | None) -> Any:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    ink, mark, light = "0.15", "#b5232a", "0.65"
+    result.p_values()  # says so where they are missing
+    heights = np.sort(-result.log10_p_values)[::-1]
+    ranks = np.arange(1, len(heights) + 1)
+    drawn = np.unique(np.geomspace(1, len(heights), _DRAWN_AT_MOST).astype(np.int64)) - 1
+    figure = Figure(figsize=(7.5, 4.2), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.subplots()
+    label = f"the {result.n_users:,} users"
+    axes.plot(ranks[drawn], heights[drawn], ".", color=ink, markersize=4, label=label, rasterized=True)
+    expected = -np.log10((ranks[drawn] - 0.5) / len(heights))
+    axes.plot(ranks[drawn], expected, "-", color=light, linewidth=1.5, zorder=0, label="what chance gives")
+    threshold = -result.log10_threshold
+    needed = f"needed to be named, level {result.level:g}"
+    axes.axhline(threshold, color=ink, linestyle="--", linewidth=1, label=needed)
+    leakers = [-finding.log10_p for finding in result.leakers]
+    if leakers:
+        places = np.arange(1, len(leakers) + 1)
+        axes.plot(places, leakers, "D", color=mark, markersize=7, label="named")
+        for place, height, finding in list(zip(places, leakers, result.leakers, strict=True))[:5]:
+            name = finding.user if len(finding.user) <= 24 else finding.user[:23] + "…"
+            name = "".join(character if character.isprintable() else "�" for character in name)
+            axes.annotate(name, (place, height), (8, -3), textcoords="offset points", fontsize=9, parse_math=False)
+    axes.set(xscale="log", xlabel="users, the strongest first", ylabel="−log₁₀ p of the user, not corrected")
+    axes.set_xlim(0.7, len(heights) * 1.5)
+    highest = max(float(heights[0]), threshold)
+    if highest > 3.0 * threshold:  # up to the threshold as it is, beyond by powers of ten, else all but one lie flat
+        axes.set_yscale("symlog", linthresh=threshold, linscale=2.0)
+        ticks = [*np.arange(0.0, threshold, 2.0), *(10.0 ** np.arange(math.ceil(math.log10(threshold)), 7.0))]
+        axes.set_yticks([tick for tick in ticks if tick <= 2.0 * highest])
+        axes.yaxis.set_major_formatter("{x:g}")
+    axes.set_ylim(0, (2.0 if axes.get_yscale() == "symlog" else 1.1) * highest)
+    axes.legend(loc="upper right", fontsize=8)
+    axes.set_title(f"{result.suspect or 'suspect'}: {result.verdict}"[:80], fontsize=11, parse_math=False)
+    if path is not None:
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        figure.savefig(path, dpi=150)
+    return figure

@@ -1,0 +1,146 @@
+"""Scores of many users at once: the statistic T, from a table of the cosine, with a known error.
+
+T = Σ over selected tokens of offset_i − slope_i·loss_i, with loss = 1 − cos(f_w g_k). A user's numbers are AES blocks
+under the user's table key: one encryption of the tokens' counters gives them all. Which tokens are selected is decided
+exactly, by comparing integers. The loss is looked up by the top 16 bits of the phase, which moves a token's phase by
+at most half a cell and T by at most :attr:`Screen.error`. So whoever cannot matter by the score cannot matter by T;
+:func:`exact_statistic` then computes T for the few who can, just as :func:`drw_hf.detect` does.
+"""
+
+import threading
+from collections.abc import Sequence
+from concurrent.futures import Executor
+from typing import Any
+
+import numpy as np
+import torch
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+
+from ..errors import InvalidInputError
+from ..keys.derivation import BLOCK_BYTES, keystream_blocks, to_unit_interval
+from .significance import NullLaw, _loss
+
+_CELLS = 2**16
+_BLOCKS_AT_ONCE = 2**16  # AES blocks of the users scored together: 1 MB, which stays in the cache
+_SIGN = -(2**63)  # flips the order of unsigned numbers into that of signed ones, the only ones every device compares
+
+
+class Screen:
+    """The score of any number of keys of law ``direct`` that share τ and f_w, for given amplitudes.
+
+    Parameters
+    ----------
+    token_ids : array of int, shape (n,)
+        The distinct tokens.
+    A, B : array, shape (n,)
+        Their amplitudes; B is None for scope ``predicted``.
+    frequency, tau : float
+        The keys' f_w and τ.
+    device : torch device, optional
+        Where the scores are computed; by default here, by numpy.
+
+    Attributes
+    ----------
+    error : float
+        How far a score can be from T at the most.
+    """
+
+    def __init__(
+        self,
+        token_ids: np.ndarray,
+        A: np.ndarray,
+        B: np.ndarray | None,
+        frequency: float,
+        tau: float,
+        device: str | torch.device | None = None,
+    ) -> None:
+        self._counters = np.zeros((len(token_ids), 2), dtype=">u8")
+        self._counters[:, 1] = token_ids
+        self._counters = self._counters.tobytes()
+        self._last = last_selected(tau)
+        self._device = None if device is None else _checked_device(device)
+        precision = np.float64 if device is None else np.float32  # not every device has the larger one
+        slope, offset = (A, None) if B is None else (A + B, 2.0 * B)
+        losses = _loss((np.arange(_CELLS) + 0.5) / _CELLS, frequency)
+        arrays = [None if x is None else x.astype(precision) for x in (losses, -slope, offset)]
+        if self._device is not None:
+            arrays = [None if x is None else torch.from_numpy(x).to(self._device) for x in arrays]
+        self._losses, self._slope, self._offset = arrays
+        self._own = threading.local()
+
+        # Within a cell the loss differs from that of its middle by at most f_w times half a cell. The rest is
+        # rounding, whatever the order of the sum: of the score and of T itself.
+        size = np.abs(slope).sum()
+        magnitude = 2.0 * size + (0.0 if offset is None else np.abs(offset).sum())
+        rounding = _rounding(len(token_ids), precision) + _rounding(len(token_ids), np.float64)
+        self.error = 1.001 * float(min(frequency / (2 * _CELLS), 2.0) * size + rounding * magnitude)
+
+    def scores(self, table_keys: Sequence[bytes], pool: Executor | None = None) -> np.ndarray:
+        """The score of every key, float64; a key's score does not depend on the others."""
+        rows = max(1, _BLOCKS_AT_ONCE * BLOCK_BYTES // max(len(self._counters), 1))
+        parts = [table_keys[first : first + rows] for first in range(0, len(table_keys), rows)]
+        run = map if pool is None else pool.map
+        return np.concatenate([np.zeros(0), *run(self._score, parts)])
+
+    def _score(self, table_keys: Sequence[bytes]) -> np.ndarray:
+        raw = self._encrypt(table_keys)
+        if self._device is not None:
+            return self._score_on_device(torch.from_numpy(raw.view(np.int64)).to(self._device))
+        losses = self._losses[raw.view("<u2")[..., 3::8]]  # the top bits of a block's first number
+        selected = raw[..., 1::2] <= self._last
+        losses *= self._slope
+        if self._offset is not None:
+            losses += self._offset
+        losses *= selected
+        return losses.sum(axis=1)
+
+    def _score_on_device(self, raw: torch.Tensor) -> np.ndarray:
+        losses = self._losses[(raw[:, ::2] >> 48) & (_CELLS - 1)]
+        selected = (raw[:, 1::2] ^ _SIGN) <= int(self._last) + _SIGN
+        losses *= self._slope
+        if self._offset is not None:
+            losses += self._offset
+        # No matrix product: its precision is a setting that the caller may have lowered.
+        return (losses * selected).sum(dim=1).cpu().numpy().astype(np.float64)
+
+    def _encrypt(self, table_keys: Sequence[bytes]) -> np.ndarray:
+        """The keys' blocks as 64-bit numbers: a row a key, two numbers a token."""
+        length = len(self._counters)
+        if getattr(self._own, "room", np.zeros((0, 0))).shape[0] < len(table_keys):
+            self._own.room = np.empty((len(table_keys), length + BLOCK_BYTES), dtype=np.uint8)
+        room = self._own.room[: len(table_keys)]  # a thread's own, used again: fresh pages cost more than encrypting
+        for row, key in zip(room, table_keys, strict=True):
+            Cipher(algorithms.AES256(key), modes.ECB()).encryptor().update_into(self._counters, row)
+        return room.view("<u8")[:, : length // 8]
+
+
+def last_selected(tau: float) -> np.uint64:
+    """The largest 64-bit number whose hash, its top 53 bits times 2⁻⁵³, is at most τ.
+
+    Scaling τ by 2⁵³ is exact, so the comparison of integers is that of the hashes.
+    """
+    top = min(int(tau * 2.0**53), 2**53 - 1)
+    return np.uint64((top << 11) | (2**11 - 1))
+
+
+def exact_statistic(null: NullLaw, table_key: bytes, token_ids: np.ndarray) -> float:
+    """T of one key, to the last bit what :func:`drw_hf.detect` computes."""
+    pairs = to_unit_interval(keystream_blocks(table_key, token_ids)).reshape(-1, 2)
+    return null.statistic(pairs[:, 0].copy(), pairs[:, 1].copy())
+
+
+def _rounding(n_terms: int, precision: type) -> float:
+    """The relative rounding error of a sum of products, in any order: Higham's γ, with a few operations to spare."""
+    total = (n_terms + 10) * float(np.finfo(precision).eps) / 2.0
+    return total / (1.0 - total) if total < 0.5 else 2.0
+
+
+def _checked_device(device: Any) -> torch.device:
+    try:
+        found = torch.device(device)
+        torch.zeros(1).to(found).cpu()
+    except (RuntimeError, TypeError, ValueError, AssertionError, NotImplementedError) as error:
+        raise InvalidInputError(
+            f"device={device!r} cannot be used here ({type(error).__name__}); leave it out"
+        ) from None
+    return found

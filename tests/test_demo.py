@@ -1,0 +1,321 @@
+"""``drw-hf demo``: its story, its folder, models and texts of one's own, and what it refuses.
+
+The demo itself takes a minute or two and is marked slow; the rest plays it with few rows, where verdicts are chance's.
+"""
+
+import json
+import random
+import re
+import shlex
+from types import SimpleNamespace
+
+import datasets
+import pytest
+from typer.testing import CliRunner
+
+from drw_hf import WatermarkKey
+from drw_hf.cli import demo
+from drw_hf.cli.main import app
+from drw_hf.detection import DetectionResult
+from drw_hf.errors import DatasetError
+from drw_hf.keys import sealing
+from needles import leaks_in
+from small_models import TAGS, WORDS, make_model, make_tokenizer, make_victim
+
+TOKEN, SEQUENCE = demo.TOKEN, demo.SEQUENCE
+SUSPECTS = list(demo.SUSPECTS.values())
+
+
+@pytest.fixture(autouse=True)
+def own_cache(monkeypatch, tmp_path):
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "datasets")
+
+
+def play(*arguments):
+    return CliRunner().invoke(app, ["demo", *map(str, arguments)])
+
+
+def words(n, rng):
+    return [rng.choice(WORDS) for _ in range(n)]
+
+
+def make_rows(task, n=60, seed=0):
+    """Rows that the tiny models can read; their labels are chance."""
+    rng = random.Random(seed)
+    if task == TOKEN:
+        rows = [words(rng.randrange(4, 9), rng) for _ in range(n)]
+        return [{"tokens": row, "ner_tags": [rng.choice(TAGS) for _ in row]} for row in rows]
+    return [{"text": " ".join(words(8, rng)), "label": rng.choice(["negative", "positive"])} for _ in range(n)]
+
+
+def save_model(folder, task, **settings):
+    make_model(task, **settings).save_pretrained(folder)
+    make_tokenizer().save_pretrained(folder)
+    return folder
+
+
+def save_rows(path, rows):
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def report_in(folder):
+    return json.loads((folder / "demo.json").read_text())
+
+
+@pytest.fixture(scope="module")
+def played(tmp_path_factory):
+    """A demo of the corpus with few rows, and the secrets it forgot."""
+    folder, secrets = tmp_path_factory.mktemp("played") / "drw-demo", []
+    save = WatermarkKey.save_pretrained
+
+    def remember(key, where, *, passphrase=None):
+        secrets.append((key, passphrase))
+        save(key, where, passphrase=passphrase)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(WatermarkKey, "save_pretrained", remember)
+        patch.setattr(sealing, "COST", 2**4)
+        told = play("--output", folder, "--limit", 200)
+    assert told.exit_code == 0, told.output
+    ((key, passphrase),) = secrets
+    return SimpleNamespace(folder=folder, stdout=told.stdout, stderr=told.stderr, key=key, passphrase=passphrase)
+
+
+# -- the story
+
+
+def test_the_table_is_what_the_json_says(played):
+    lines = re.findall(r"^  ((?:victim|student|innocent).{20,})$", played.stdout, flags=re.MULTILINE)
+    models = report_in(played.folder)["models"]
+    assert [line[:28].strip() for line in lines] == [row["model"] for row in models]
+    for line, row in zip(lines, models, strict=True):
+        figures = line[28:].split(maxsplit=3)
+        assert figures[0] == f"{row['accuracy']:.1%}"
+        if row["model"] in SUSPECTS:
+            assert figures[1:] == [f"{row['p_snr']:.1f}", demo.as_power(row["log10_p"]), row["verdict"]]
+    assert [row["model"] for row in models if "verdict" in row] == SUSPECTS
+
+
+def test_the_story_fits_a_terminal_and_progress_goes_to_stderr(played):
+    assert max(map(len, played.stdout.splitlines())) <= 100
+    stages = report_in(played.folder)["seconds"]
+    assert set(stages) == {"victim", "protect", "soft", "hard", "innocent", "detect", "write", "total"}
+    lines = [line for line in played.stderr.splitlines() if line.startswith("[")]
+    assert len(lines) == len(stages) - 1 and all(re.search(r"\.\.\. \d+ s$", line) for line in lines)
+
+
+def test_the_service_changed_little(played):
+    service = report_in(played.folder)["service"]
+    assert 0 < service["moved"] < 1 and service["same_label"] > 0.9
+    assert service["largest_change"] <= 0.4 / 1.4 + 1e-6, "ε = 0.2 moves a probability by 2ε / (1 + 2ε) at most"
+
+
+def test_the_files_that_the_story_names_are_there(played):
+    for row in report_in(played.folder)["models"]:
+        if row["model"] in SUSPECTS:
+            assert (played.folder / row["figure"]).read_bytes().startswith(b"\x89PNG")
+            page = played.folder / row["report"]
+            assert row["model"] in page.read_text()
+            evidence = DetectionResult.load(page.with_name("evidence.json"))
+            assert (evidence.suspect, evidence.verdict) == (row["model"], row["verdict"])
+            assert evidence.suspects_tested == 3
+    for name in ("protected/config.json", "protected/tokenizer.json", "key/drw_key.json", "next-steps.md"):
+        assert (played.folder / name).is_file()
+        assert name.split("/")[0] in played.stdout
+
+
+def test_nothing_of_the_secret_is_written_but_the_sealed_key(played):
+    """Figures and evidence show hash values, as their pages say; secret and passphrase stand nowhere."""
+    files = {path.relative_to(played.folder): path.read_bytes() for path in played.folder.rglob("*") if path.is_file()}
+    files |= {"stdout": played.stdout.encode(), "stderr": played.stderr.encode()}
+    assert not [name for name, data in files.items() if played.passphrase.encode() in data]
+    found = leaks_in(played.key, [(str(name), data) for name, data in files.items()])
+    assert not [(place, what) for place, what in found if not (place.startswith("evidence") and " as text" in what)]
+    assert not [what for _, what in found if what.startswith(("secret", "subkey"))]
+
+
+def test_the_protected_model_is_the_victim_of_the_key(played):
+    config = json.loads((played.folder / "protected/config.json").read_text())
+    assert config["key_commitment"] == played.key.commitment()
+    assert report_in(played.folder)["key_fingerprint"] == played.key.fingerprint
+
+
+def test_the_next_steps_are_commands_that_exist(played, tmp_path, monkeypatch):
+    """MODEL is not there, and that is all that is wrong with them."""
+    monkeypatch.chdir(tmp_path)
+    page = (played.folder / "next-steps.md").read_text()
+    commands = re.findall(r"^    (drw-hf .*)$", page, flags=re.MULTILINE)
+    assert [command.split()[1] for command in commands] == "keygen protect label distill detect demo".split()
+    for command in commands:
+        assert command.split()[1] == "demo" or command in played.stdout
+        for name in ("queries.jsonl", "probes.jsonl"):
+            (tmp_path / name).write_text('{"tokens": ["a"]}\n')
+        ran = CliRunner().invoke(app, shlex.split(command)[1:])
+        assert ran.exit_code == 1 and "Error: " in ran.stderr, ran.output
+
+
+def test_what_did_not_come_as_it_should_is_told():
+    rows = [{"model": name, "verdict": "undecided", "explanation": f"Why {name}."} for name in SUSPECTS]
+    told = demo.outcome({"models": rows})
+    assert len(told) == 3 and all(f"Why {name}." in line for name, line in zip(SUSPECTS, told, strict=True))
+    assert "'not detected', and is 'undecided'" in told[2]
+
+
+@pytest.mark.parametrize(
+    ("log10", "text"),
+    [(0.0, "1.00"), (-0.2, "0.63"), (-2.5, "3e-3"), (-3.0, "1e-3"), (-38.01, "1e-38"), (-400.0, "1e-400")],
+)
+def test_p_values_are_written_as_people_write_them(log10, text):
+    assert demo.as_power(log10) == text
+
+
+# -- a model and texts of one's own
+
+
+@pytest.mark.parametrize("task", [TOKEN, SEQUENCE])
+def test_a_model_and_texts_of_ones_own(tmp_path, task):
+    """Once from a file, with JSON on stdout; once from save_to_disk with two splits, into the same folder."""
+    model, output = save_model(tmp_path / "model", task), tmp_path / "out"
+    data = save_rows(tmp_path / "rows.jsonl", make_rows(task, 120))
+    told = play("--model", model, "--dataset", data, "--output", output, "--json")
+    assert told.exit_code == 0, told.output
+    report = json.loads(told.stdout)
+    assert report == report_in(output) and report["model"] == str(model) and report["task"] == task
+    assert (report["queries"], report["held_out"]) == (42, 36)
+    assert f"drw-hf keygen {model} " in (output / "next-steps.md").read_text()
+
+    splits = {"train": make_rows(task, 80, 1), "test": make_rows(task, 50, 2), "validation": make_rows(task, 40, 3)}
+    gold = "ner_tags" if task == TOKEN else "label"
+    labels = datasets.ClassLabel(names=sorted(TAGS) if task == TOKEN else ["positive", "negative"])
+    parts = {name: datasets.Dataset.from_list(rows) for name, rows in splits.items()}
+    feature = datasets.List(labels) if task == TOKEN else labels
+    whole = datasets.DatasetDict(parts).cast_column(gold, feature)  # in another order than the model's
+    whole.save_to_disk(tmp_path / "saved")
+    again = play("--model", model, "--dataset", tmp_path / "saved", "--output", output, "--limit", 30)
+    assert again.exit_code == 0, again.output
+    report = report_in(output)
+    assert (report["queries"], report["held_out"]) == (30, 30)
+    assert str(model) in again.stdout
+
+
+def test_labels_of_the_data_are_matched_by_name(tmp_path):
+    rows = datasets.Dataset.from_dict({"text": ["a", "b", ""], "label": [0, 1, 0]})
+    rows = rows.cast_column("label", datasets.ClassLabel(names=["positive", "negative"]))
+    made = demo.plain_rows(rows, "data", SEQUENCE, ["negative", "positive"], None, None)
+    assert made.to_list() == [{"text": "a", "label": 1}, {"text": "b", "label": 0}]
+
+
+def test_pairs_and_unusual_columns():
+    rows = datasets.Dataset.from_dict({"one": ["a"], "other": ["b"], "verdict": [1]})
+    made = demo.plain_rows(rows, "data", SEQUENCE, ["no", "yes"], ["one", "other"], "verdict")
+    assert made.to_list() == [{"text_a": "a", "text_b": "b", "label": 1}]
+    with pytest.raises(DatasetError, match="--text-column"):
+        demo.plain_rows(rows, "data", SEQUENCE, ["no", "yes"], None, "verdict")
+    with pytest.raises(DatasetError, match="--label-column"):
+        demo.plain_rows(rows, "data", SEQUENCE, ["no", "yes"], ["one"], None)
+
+
+def test_students_may_start_from_another_model_with_another_label_order(tmp_path):
+    model = save_model(tmp_path / "model", SEQUENCE)
+    other = {"id2label": {0: "positive", 1: "negative"}, "label2id": {"positive": 0, "negative": 1}}
+    student = save_model(tmp_path / "student", SEQUENCE, architecture="distilbert", **other)
+    data = save_rows(tmp_path / "rows.jsonl", make_rows(SEQUENCE))
+    told = play("--model", model, "--dataset", data, "--student", student, "--output", tmp_path / "out")
+    assert told.exit_code == 0, told.output
+    assert f"from {student}" in " ".join(told.stdout.split())
+
+
+def test_the_target_is_the_class_most_predicted_and_not_outside():
+    assert demo.most_predicted([[0, 0, 0, 1], [2, 2, -1]], ["O", "B-PER", "B-LOC"]) == "B-LOC"
+    assert demo.most_predicted([1, 1, 0], ["negative", "positive"]) == "positive"
+
+
+# -- what it refuses
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["--model", "MODEL"], 2, "--model and --dataset go together"),
+        (["--dataset", "DATA"], 2, "--model and --dataset go together"),
+        (["--student", "MODEL"], 2, "--student need"),
+        (["--task", "summarization"], 2, "--task"),
+        (["--model", "MODEL", "--dataset", "DATA", "--task", TOKEN], 1, "is for sequence-classification"),
+        (["--model", "TAGGER", "--dataset", "DATA"], 1, "--text-column"),
+        (["--model", "MODEL", "--dataset", "UNLABELLED"], 1, "--label-column"),
+        (["--model", "MODEL", "--dataset", "DATA", "--label-column", "gold"], 1, "--label-column gold"),
+        (["--model", "MODEL", "--dataset", "STRANGE"], 1, "none of the labels"),
+        (["--model", "MODEL", "--dataset", "nowhere.jsonl"], 1, "there is no file or folder nowhere.jsonl"),
+        (["--model", "nowhere/at/all", "--dataset", "DATA"], 1, "no folder nowhere/at/all"),
+        (["--model", "LANGUAGE", "--dataset", "DATA"], 1, "BertForMaskedLM"),
+        (["--model", "PROTECTED", "--dataset", "DATA"], 1, "protected already"),
+    ],
+)
+def test_bad_input_is_refused_before_anything_is_written(tmp_path, arguments, code, message):
+    places = {
+        "MODEL": lambda path: save_model(path, SEQUENCE),
+        "TAGGER": lambda path: save_model(path, TOKEN),
+        "PROTECTED": lambda path: make_victim().save_pretrained(path),
+        "LANGUAGE": lambda path: path.mkdir() or (path / "config.json").write_text(
+            json.dumps({"model_type": "bert", "architectures": ["BertForMaskedLM"]})
+        ),
+        "DATA": lambda path: save_rows(path.with_suffix(".jsonl"), make_rows(SEQUENCE)),
+        "UNLABELLED": lambda path: save_rows(path.with_suffix(".jsonl"), [{"text": "a film"}] * 5),
+        "STRANGE": lambda path: save_rows(path.with_suffix(".jsonl"), [{"text": "a film", "label": "mixed"}] * 5),
+    }  # fmt: skip
+    line = []
+    for argument in arguments:
+        if argument in places:
+            places[argument](tmp_path / argument)
+            data = tmp_path / f"{argument}.jsonl"
+            argument = data if data.exists() else tmp_path / argument
+        line.append(argument)
+    refused = play(*line, "--output", tmp_path / "out")
+    assert refused.exit_code == code, refused.output
+    assert message in " ".join(refused.stderr.split())
+    assert not (tmp_path / "out").exists() and not refused.stdout
+
+
+@pytest.mark.parametrize("name", ["mine.txt", "demo.json"])
+def test_a_folder_that_is_not_its_own_is_not_touched(tmp_path, name):
+    (tmp_path / name).write_text('{"precious": true}')
+    refused = play("--output", tmp_path)
+    assert refused.exit_code == 2 and "not a demo of ours" in refused.output
+    assert {path.name for path in tmp_path.iterdir()} == {name}
+    assert (tmp_path / name).read_text() == '{"precious": true}'
+
+
+def test_an_interrupted_demo_leaves_a_folder_that_can_be_used_again(tmp_path, monkeypatch):
+    model, output = save_model(tmp_path / "model", SEQUENCE), tmp_path / "out"
+    line = ["--model", model, "--dataset", save_rows(tmp_path / "rows.jsonl", make_rows(SEQUENCE)), "--output", output]
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(demo, "steal", interrupt)
+        stopped = play(*line)
+    assert stopped.exit_code == 130 and "starts afresh" in stopped.stderr and not stopped.stdout
+    assert (output / "key").is_dir() and not report_in(output)["complete"]
+    (output / "note.txt").write_text("mine")
+    again = play(*line)
+    assert again.exit_code == 0, again.output
+    assert report_in(output)["complete"] and (output / "note.txt").read_text() == "mine"
+
+
+# -- the whole
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("task", [TOKEN, SEQUENCE])
+def test_both_students_are_found_and_the_innocent_model_is_not_accused(tmp_path, task):
+    told = play("--output", tmp_path / "demo", "--task", task, "--json")
+    assert told.exit_code == 0, told.output
+    found = {row["model"]: row for row in json.loads(told.stdout)["models"]}
+    assert found[demo.SUSPECTS["soft"]]["verdict"] == found[demo.SUSPECTS["hard"]]["verdict"] == "detected"
+    assert found[demo.SUSPECTS["innocent"]]["verdict"] != "detected", "by chance in one run of 3000"
+    clean, soft, hard = (
+        found[f"victim, {how}"]["accuracy"] for how in ("clean", "serving soft labels", "serving hard labels")
+    )
+    assert clean > 0.8 and abs(clean - soft) < 0.01 and clean - hard < 0.06
