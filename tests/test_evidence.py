@@ -262,7 +262,7 @@ def test_only_what_the_evidence_rests_on_is_said_to_be_taken_on_trust(key, probe
     bare = words(detect(dataclasses.replace(probe, victim=None), key=key))
     for always in ("are the suspect's", "not chosen by", "No more keys, suspects and looks", "when it says"):
         assert always in bare
-    for only_then in ("clean victim", "gold", "logged", "declared day"):
+    for only_then in ("clean victim", "gold", "logged", "day that is declared"):
         assert only_then not in bare
     assert "are the clean victim's" in words(detect(probe, key=key))
     assert "not seen before the day that is declared" in words(detect(probe, key=key, suspect_first_seen="2026-04-01"))

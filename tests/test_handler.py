@@ -44,13 +44,18 @@ def passphrase_in_the_environment(monkeypatch):
 def fill(folder, task=SEQUENCE, passphrase=PASSPHRASE, tokenizer=None, **settings):
     """A folder as an endpoint has it: model, tokenizer, key and handler. Returns the protected model."""
     victim = make_victim(task, **settings)
-    victim.save_pretrained(folder)
-    (tokenizer or make_tokenizer()).save_pretrained(folder)
+    fill_with(folder, victim, tokenizer)
     if passphrase:
         victim.key.save_pretrained(folder, passphrase=passphrase)
+    return victim
+
+
+def fill_with(folder, victim, tokenizer=None):
+    """All of it but the key."""
+    victim.save_pretrained(folder)
+    (tokenizer or make_tokenizer()).save_pretrained(folder)
     for name, content in handler_files().items():
         (folder / name).write_bytes(content)
-    return victim
 
 
 def put_plain_key(folder, key):

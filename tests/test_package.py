@@ -28,6 +28,8 @@ def test_the_public_names_are_these_and_no_others():
         "DistillationArguments",
         "DistillationTrainer",
         "detect",
+        "identify",
+        "KeyRing",
         "label_with_teacher",
         "p_snr",
         "WatermarkKey",

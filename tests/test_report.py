@@ -227,7 +227,7 @@ def test_the_full_page_discloses_what_it_says_it_does(found, key, page_of):
 @pytest.mark.parametrize(
     "status, first_seen, said, outcome",
     [
-        (None, "2026-04-01", "not committed to beforehand", "code 4"),
+        (None, "2026-04-01", "refers to no commitment made beforehand", "code 4"),
         ("absent", "2026-04-01", "owner's word; it is not proven", "code 4"),
         ("absent", "2026-02-01", "not older than the suspect", "code 1"),
         ("absent", None, "not declared, so whether", "code 4"),

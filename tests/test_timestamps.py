@@ -21,6 +21,7 @@ pytest.importorskip("rfc3161_client", reason="time stamps need the extra drw_hf[
 COMMITMENT = "0123456789abcdef" * 4
 OTHER = "fedcba9876543210" * 4
 SHA256 = bytes.fromhex("300d06096086480165030402010500")  # the algorithm, as DER has it
+STAMPS = x509.ExtendedKeyUsage([x509.ExtendedKeyUsageOID.TIME_STAMPING])
 
 
 @pytest.fixture(scope="module")
@@ -199,7 +200,9 @@ def test_a_refusal_is_no_stamp(tsa):
     assert "is a refusal" in refusal(tsa.stamp(tsa.requests[0][1]), COMMITMENT, [tsa.root])
 
 
-def test_a_token_that_was_altered_anywhere_says_the_same_or_does_not_verify(tsa, token):
+def test_a_token_that_was_altered_anywhere_says_the_same_or_does_not_verify(tmp_path):
+    tsa = LocalTSA(tmp_path, intermediate=True)
+    token = stamp_unasked(tsa)
     whole = verify_timestamp(token, COMMITMENT, [tsa.root])
     survivors = 0
     for position in range(0, len(token), 2):
@@ -243,7 +246,7 @@ def with_digests_listed(token, algorithm):
     return bytes(altered)
 
 
-def certificate(key, subject, issuer, issuer_key, *extensions):
+def certificate(key, subject, issuer, issuer_key, **extensions):
     """A certificate as openssl would not make it, in PEM."""
     since = datetime(2019, 1, 1)
     builder = x509.CertificateBuilder(
@@ -254,9 +257,13 @@ def certificate(key, subject, issuer, issuer_key, *extensions):
         since,
         since + timedelta(days=9999),
     )
-    for extension in extensions:
-        builder = builder.add_extension(extension, critical=True)
+    for name, extension in extensions.items():
+        builder = builder.add_extension(extension, critical=name == "usage")
     return builder.sign(issuer_key, hashes.SHA256()).public_bytes(Encoding.PEM)
+
+
+def private_key(tsa, name):
+    return load_pem_private_key((tsa.folder / f"{name}.key").read_bytes(), None)
 
 
 def self_signed(name):
@@ -267,10 +274,10 @@ def self_signed(name):
 @pytest.mark.parametrize(
     ("part", "weakness", "words"),
     [
-        ("tsa", "sha1", "'O=Loopback,CN=Local TSA' .* weak hash sha1"),
+        ("tsa", "sha1", "'O=Loopback,CN=Local TSA' .* the hash sha1"),
         ("tsa", "RSA 1024", "'O=Loopback,CN=Local TSA' .* weak RSA key of 1024 bits"),
         ("tsa", "EC P-224", "'O=Loopback,CN=Local TSA' .* weak EC key of 224 bits"),
-        ("intermediate", "sha1", "'O=Loopback,CN=Intermediate of .* weak hash sha1"),
+        ("intermediate", "sha1", "'O=Loopback,CN=Intermediate of .* the hash sha1"),
         ("intermediate", "RSA 1024", "'O=Loopback,CN=Intermediate of .* weak RSA key of 1024 bits"),
         ("intermediate", "EC P-224", "'O=Loopback,CN=Intermediate of .* weak EC key of 224 bits"),
         ("root", "RSA 1024", "'O=Loopback,CN=Root of .* weak RSA key of 1024 bits"),
@@ -287,10 +294,26 @@ def test_keys_of_2048_bits_will_do_and_how_a_root_signed_itself_does_not_matter(
     assert verify_timestamp(stamp_unasked(tsa), COMMITMENT, [tsa.root]).policy == "1.2.3.4.1"
 
 
+def test_a_weak_certificate_with_the_name_of_its_root_is_not_taken_for_a_root(tmp_path):
+    root = "O=Loopback,CN=Root of Local TSA"
+    tsa = LocalTSA(tmp_path, weak={"root": "RSA 2048", "forged": "sha1"})
+    tsa._issue("forged", "Root of Local TSA", "root", "20190101000000Z")
+    forger = private_key(tsa, "forged")
+    by = x509.AuthorityKeyIdentifier.from_issuer_public_key(forger.public_key())
+    (tmp_path / "tsa.pem").write_bytes(
+        certificate(private_key(tsa, "tsa"), "CN=Local TSA", root, forger, usage=STAMPS, by=by)
+    )
+    tsa.chain = ["-chain", "forged.pem"]
+    token = stamp_unasked(tsa)
+    assert f"{root!r} in the time-stamp token's chain is signed with the hash sha1" in refusal(
+        token, COMMITMENT, [tsa.root]
+    )
+
+
 def test_a_weak_digest_under_the_signature_proves_nothing(tsa):
     tsa.fault = "signs with sha1"
     token = stamp_unasked(tsa)
-    assert "signed with the weak digest SHA-1" in refusal(token, COMMITMENT, [tsa.root])
+    assert "signed with the digest SHA-1" in refusal(token, COMMITMENT, [tsa.root])
     # The list of digests is not signed; but what it does not name is not found when the signature is verified.
     assert "signature of the time-stamp token does not verify" in refusal(
         with_digests_listed(token, SHA256), COMMITMENT, [tsa.root]
@@ -308,10 +331,9 @@ def test_a_time_that_is_yet_to_come_proves_nothing(tsa):
 def test_a_chain_whose_names_agree_only_roughly_proves_nothing(tmp_path):
     """OpenSSL does not mind upper and lower case; what we cannot follow we cannot check for weakness."""
     tsa = LocalTSA(tmp_path)
-    own, roots = (load_pem_private_key((tmp_path / f"{name}.key").read_bytes(), None) for name in ("tsa", "root"))
-    usage = x509.ExtendedKeyUsage([x509.ExtendedKeyUsageOID.TIME_STAMPING])
+    own, roots = (private_key(tsa, name) for name in ("tsa", "root"))
     for issuer in ("O=Loopback,CN=Root of Local TSA", "O=LOOPBACK,CN=ROOT OF LOCAL TSA"):
-        (tmp_path / "tsa.pem").write_bytes(certificate(own, "CN=Local TSA", issuer, roots, usage))
+        (tmp_path / "tsa.pem").write_bytes(certificate(own, "CN=Local TSA", issuer, roots, usage=STAMPS))
         token = stamp_unasked(tsa)
         if issuer.isupper():
             assert "names that agree to the letter" in refusal(token, COMMITMENT, [tsa.root])
@@ -331,7 +353,7 @@ def test_a_token_full_of_certificates_is_not_read(tmp_path):
 
 def test_a_weak_stamp_is_refused_while_another_authority_can_be_asked(tsa, tmp_path):
     tsa.fault = "signs with sha1"
-    with pytest.raises(TimestampError, match=r"weak digest SHA-1.*another authority"):
+    with pytest.raises(TimestampError, match=r"the digest SHA-1.*another authority"):
         request_timestamp(COMMITMENT, tsa.url)
     tsa.fault, tsa.time = None, "20400101000000"
     with pytest.raises(TimestampError, match="yet to come"):

@@ -7,7 +7,7 @@ import importlib
 from typing import Any
 
 from ._version import __version__
-from .keys import WatermarkKey
+from .keys import KeyRing, WatermarkKey
 from .watermark import (
     WatermarkedConfig,
     WatermarkedModelForSequenceClassification,
@@ -22,6 +22,7 @@ _LAZY = {
     "detect": "detection",
     "fidelity": "fidelity",
     "hub": "hub",
+    "identify": "detection",
     "label_with_teacher": "extraction",
     "metrics": "metrics",
     "p_snr": "detection",
@@ -31,12 +32,14 @@ __all__ = [
     "DetectionResult",
     "DistillationArguments",
     "DistillationTrainer",
+    "KeyRing",
     "WatermarkKey",
     "WatermarkedConfig",
     "WatermarkedModelForSequenceClassification",
     "WatermarkedModelForTokenClassification",
     "__version__",
     "detect",
+    "identify",
     "label_with_teacher",
     "p_snr",
 ]

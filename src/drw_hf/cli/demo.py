@@ -593,7 +593,9 @@ def tell(report: dict[str, Any]) -> str:
         "\n".join(f"  {line}" for line in commands(report)),
         f"This took {report['seconds']['total']:.0f} seconds.",
     ]
-    return "\n\n".join(text if "\n" in text else textwrap.fill(text, 80) for text in paragraphs)
+    return "\n\n".join(
+        text if "\n" in text else textwrap.fill(text, 80, break_on_hyphens=False) for text in paragraphs
+    )
 
 
 def outcome(report: dict[str, Any]) -> list[str]:

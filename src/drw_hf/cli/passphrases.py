@@ -44,11 +44,12 @@ def open_key(name_or_path: str, passphrase_file: Path | None = None) -> Watermar
 
 def open_sealed(name_or_path: str, passphrase_file: Path | None = None) -> tuple[WatermarkKey, str | None]:
     """The same, with the passphrase that opened it, to seal it again elsewhere; None for a plain key."""
+    place, subfolder = _place(name_or_path)
     passphrase = read_passphrase(passphrase_file)
     if passphrase is not None:
-        return WatermarkKey.from_pretrained(name_or_path, passphrase=passphrase), passphrase
+        return WatermarkKey.from_pretrained(place, subfolder=subfolder, passphrase=passphrase), passphrase
     try:
-        return WatermarkKey.from_pretrained(name_or_path), None
+        return WatermarkKey.from_pretrained(place, subfolder=subfolder), None
     except WrongPassphraseError:
         if not sys.stdin.isatty():
             raise WrongPassphraseError(
@@ -56,7 +57,15 @@ def open_sealed(name_or_path: str, passphrase_file: Path | None = None) -> tuple
                 f"environment variable {VARIABLE}"
             ) from None
     passphrase = typer.prompt("Passphrase of the key", hide_input=True, err=True)
-    return WatermarkKey.from_pretrained(name_or_path, passphrase=passphrase), passphrase
+    return WatermarkKey.from_pretrained(place, subfolder=subfolder, passphrase=passphrase), passphrase
+
+
+def _place(name_or_path: str) -> tuple[str, str]:
+    """A folder, or a repository and the folder in it: ``me/keys/3f2a`` is ``3f2a`` in ``me/keys``."""
+    if os.path.exists(name_or_path) or name_or_path.startswith((".", "/", "~")):
+        return name_or_path, ""
+    parts = name_or_path.split("/")
+    return "/".join(parts[:2]), "/".join(parts[2:])
 
 
 def new_passphrase(file: Path | None) -> str:

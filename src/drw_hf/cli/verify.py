@@ -9,9 +9,8 @@ import typer
 from ..detection.result import as_iso
 from ..errors import InvalidInputError
 from ..hub.evidence import Verification, verify_evidence
+from .output import FAILED, UNDECIDED
 from .passphrases import open_key
-
-FAILED, UNDECIDED = 1, 4  # exit codes; 2 is for usage
 
 
 def run(

@@ -395,8 +395,7 @@ def _worth(result: DetectionResult) -> str:
     record = result.commitment
     if record is None:
         return _p(
-            f"{why}<strong>{NOT_COMMITTED}</strong>, as far as this report knows: nothing in it shows that the key "
-            "is older than the suspect."
+            f"{why}<strong>{NOT_COMMITTED}</strong>, so nothing here shows that the key is older than the suspect."
         )
     told = _p(
         f"{why}A commitment is a number that fixes a key and shows nothing of it. "

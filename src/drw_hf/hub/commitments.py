@@ -19,6 +19,7 @@ from huggingface_hub import CommitOperationAdd, HfApi, RepoFile
 from ..errors import EvidenceError, HubError, TimestampError
 from ..keys.files import KEY_FILE, POINTER_FILE, parse_json
 from ..keys.key import WatermarkKey
+from ..keys.ring import KeyRing
 from .history import History, Snapshot
 from .requests import hub_errors
 from .timestamps import Timestamp, check_trust, commitment_bytes, is_stamp_of, request_timestamp, verify_timestamp
@@ -157,7 +158,7 @@ def commitment_files(commitment: str, timestamp: bytes | None = None) -> dict[st
 
 
 def publish_commitment(
-    key: WatermarkKey | str,
+    key: WatermarkKey | KeyRing | str,
     repo_id: str,
     *,
     private: bool = False,
@@ -172,8 +173,8 @@ def publish_commitment(
 
     Parameters
     ----------
-    key : WatermarkKey or str
-        The key, or the 64 digits of its commitment.
+    key : WatermarkKey, KeyRing or str
+        The key, a ring whose users were declared, or the 64 digits of the commitment.
     repo_id : str
         The repository, best one that is public: a private one convinces nobody.
     private : bool
@@ -225,7 +226,7 @@ def publish_commitment(
 
 
 def verify_commitment(
-    key: WatermarkKey | str,
+    key: WatermarkKey | KeyRing | str,
     repo_id: str,
     *,
     trusted_roots: Sequence[str | os.PathLike | bytes] = (),
@@ -241,8 +242,8 @@ def verify_commitment(
 
     Parameters
     ----------
-    key : WatermarkKey or str
-        The key, or the 64 digits of its commitment.
+    key : WatermarkKey, KeyRing or str
+        The key, a ring whose users were declared, or the 64 digits of the commitment.
     repo_id : str
         The repository on the Hub.
     trusted_roots : sequence of path or bytes
@@ -375,8 +376,8 @@ def _paths(commitment: str) -> tuple[str, str]:
     return f"{name}.txt", f"{name}.tsr"
 
 
-def _as_digits(key: WatermarkKey | str) -> str:
-    commitment = key.commitment() if isinstance(key, WatermarkKey) else key
+def _as_digits(key: WatermarkKey | KeyRing | str) -> str:
+    commitment = key.commitment() if isinstance(key, WatermarkKey | KeyRing) else key
     _paths(commitment)
     return commitment
 

@@ -8,6 +8,7 @@ import contextlib
 import os
 import re
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -15,7 +16,7 @@ from typing import Any
 from huggingface_hub import HfApi, constants
 
 from ..errors import HubError, KeyFileError, KeyPointerError, RevisionMissingError
-from ..keys.files import ARRAYS_FILE, KEY_FILE, POINTER_FILE, parse_json, read_envelope, write_atomically
+from ..keys.files import KINDS, POINTER_FILE, FileKind, kind_of, parse_json, read_envelope, write_atomically
 from ..watermark.configuration import is_hub_id
 from .requests import hub_errors, read_file
 
@@ -114,12 +115,13 @@ class Pointer:
         return cls(**fields)
 
 
-def pull_key_files(repo_id: str, **options: Any) -> Path:
-    """The path, in the local cache, of a repository's key; options are those of :class:`Place`."""
+def pull_key_files(repo_id: str, kind: FileKind | None = None, **options: Any) -> Path:
+    """The path, in the local cache, of a repository's key or ring; options are those of :class:`Place`."""
     place = Place(repo_id, **options)
+    kinds, noun, maker = (KINDS, "key", "WatermarkKey") if kind is None else ((kind,), kind.noun, kind.maker)
     where = _join(place.repo_id, place.subfolder)
     try:
-        path = find_key_files(place)
+        path = find_key_files(place, kinds)
     except HubError:
         if not place.offline:
             raise
@@ -127,20 +129,20 @@ def pull_key_files(repo_id: str, **options: Any) -> Path:
     if path is None:
         if place.offline:
             raise KeyFileError(
-                f"no key at {where}: it is no folder, and the local cache holds no key of a repository of that name; "
-                "check the path, or pull it once while online"
+                f"no {noun} at {where}: it is no folder, and the local cache holds no {noun} of a repository of that "
+                "name; check the path, or pull it once while online"
             )
         raise KeyFileError(
-            f"the repository {where} holds no key at revision {place.revision or 'main'}; give the repository or "
-            "folder that holds it (and its subfolder=), or push it with WatermarkKey.push_to_hub"
+            f"the repository {where} holds no {noun} at revision {place.revision or 'main'}; give the repository or "
+            f"folder that holds it (and its subfolder=), or push it with {maker}.push_to_hub"
         )
     return path
 
 
-def find_key_files(place: Place) -> Path | None:
-    """The key of a repository, its own or the one it points to; None where there is neither."""
+def find_key_files(place: Place, kinds: Sequence[FileKind] = KINDS) -> Path | None:
+    """The key or ring of a repository, its own or the one it points to; None where there is neither."""
     commit = place.commit()
-    found = _key_at(place, commit)
+    found = _key_at(place, commit, kinds)
     if found is None:
         pointer = place.fetch(POINTER_FILE, commit)
         found = None if pointer is None else follow_pointer(Pointer.read(pointer), place)
@@ -151,8 +153,9 @@ def find_key_beside(model: str | os.PathLike, place: Place) -> Path | None:
     """The key that lies beside a model (a folder, or a repository), or where its pointer leads."""
     folder = Path(model, place.subfolder)
     if folder.is_dir():
-        if (folder / KEY_FILE).is_file():
-            return folder / KEY_FILE
+        for kind in KINDS:
+            if (folder / kind.file).is_file():
+                return folder / kind.file
         pointer = folder / POINTER_FILE
         return follow_pointer(Pointer.read(pointer), place) if pointer.is_file() else None
     if not is_hub_id(model):
@@ -180,7 +183,7 @@ def follow_pointer(pointer: Pointer, place: Place) -> Path:
         raise KeyPointerError(
             f"this model's key should lie in {where}, and there is none; give the key as key=, or push it there again"
         )
-    if read_envelope(found).get("commitment") != pointer.commitment:
+    if read_envelope(found, kind_of(found)).get("commitment") != pointer.commitment:
         raise KeyPointerError(
             f"the key in {where} is not the one this model points to ({pointer.commitment[:16]}); restore that one"
         )
@@ -196,14 +199,15 @@ def _pointed_to(target: Place, commit: str) -> Path | None:
     return _key_at(target, target.commit())
 
 
-def _key_at(place: Place, commit: str) -> Path | None:
-    path = place.fetch(KEY_FILE, commit)
-    if path is None:
-        return None
-    place.fetch(ARRAYS_FILE, commit)
-    if not read_envelope(path)["sealed"]:
-        _warn_if_public(place)
-    return path
+def _key_at(place: Place, commit: str, kinds: Sequence[FileKind] = KINDS) -> Path | None:
+    for kind in kinds:
+        path = place.fetch(kind.file, commit)
+        if path is not None:
+            place.fetch(kind.arrays_file, commit)
+            if not read_envelope(path, kind)["sealed"]:
+                _warn_if_public(place)
+            return path
+    return None
 
 
 def _warn_if_public(place: Place) -> None:

@@ -16,8 +16,9 @@ from huggingface_hub.errors import RepositoryNotFoundError
 
 from ..errors import ConfigurationError, HubError, KeyMismatchError, MissingKeyError, PlainKeyRefusedError
 from ..keys.binding import tokenizer_fingerprint
-from ..keys.files import ARRAYS_FILE, KEY_FILE, POINTER_FILE, parse_json
+from ..keys.files import KINDS, POINTER_FILE, parse_json
 from ..keys.key import WatermarkKey
+from ..keys.ring import KeyRing
 from ..keys.sealing import check_passphrase
 from ..watermark.configuration import is_hub_id
 from .card import model_card
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
 CARD = "README.md"
 _CARD_ARGUMENTS = inspect.signature(model_card).parameters.keys() - {"model", "existing"}
-_KEY_FILES = {KEY_FILE, ARRAYS_FILE, POINTER_FILE}
+_KEY_FILES = {POINTER_FILE, *(name for kind in KINDS for name in (kind.file, kind.arrays_file))}
 # Weights of an earlier push that this one may not overwrite, and that from_pretrained would take for the model's.
 _WEIGHTS = ("model*.safetensors", "model.safetensors.index.json", "pytorch_model*.bin", "pytorch_model.bin.index.json")
 _WEIGHTS += ("adapter_config.json", "adapter_model.*")
@@ -75,6 +76,7 @@ class KeyThere:
 
     commitment: str
     sealed: bool
+    head: str | None = None  # a ring's state
 
 
 @dataclass(frozen=True)
@@ -96,16 +98,17 @@ class Repository:
 
     def key_there(self, subfolder: str = "") -> KeyThere | None:
         """The key that lies here, that is pointed to from here, or that a model here was protected with."""
-        for name, place in ((KEY_FILE, subfolder), (POINTER_FILE, subfolder), ("config.json", "")):
-            content = self.read(_join(place, name))
-            if content is None or (name == "config.json" and subfolder):
+        own = [kind.file for kind in KINDS]
+        for name in [*own, POINTER_FILE, *([] if subfolder else ["config.json"])]:
+            content = self.read(_join(subfolder, name))
+            if content is None:
                 continue
             document = parse_json(content)
             document = document if isinstance(document, dict) else {}
             commitment = document.get("key_commitment" if name == "config.json" else "commitment")
             if name == "config.json" and commitment is None:
                 continue
-            return KeyThere(str(commitment), sealed=name == KEY_FILE and document.get("sealed") is True)
+            return KeyThere(str(commitment), name in own and document.get("sealed") is True, document.get("head"))
         return None
 
     def commit(
@@ -184,9 +187,9 @@ def push_model(model: "_WatermarkedModel", repo_id: str, passphrase: str | None,
             raise ConfigurationError(f"key_repo_id={elsewhere!r} is the model's own repository; leave it out")
         _refuse_open_place(api, elsewhere, True, plain)
 
-    stamp = None
+    stamp, commitment = None, _commitment_of(key, options.timestamp_url)
     if options.timestamp_url is not None and not _exists(api, repo_id):  # no stamp, no repository
-        stamp = request_timestamp(key.commitment(), options.timestamp_url)
+        stamp = request_timestamp(commitment, options.timestamp_url)
     repository = open_repository(
         api, repo_id, options.private, options.revision, plain and elsewhere is None, options.create_pr
     )
@@ -209,14 +212,15 @@ def push_model(model: "_WatermarkedModel", repo_id: str, passphrase: str | None,
         files[CARD] = model_card(model, existing=text, **(options.card or {})).encode(errors="surrogateescape")
         if options.handler:
             files.update(_handler_beside(repository))
-        files.update(_missing_commitment(repository, key.commitment(), options.timestamp_url, stamp))
+        if commitment is not None:
+            files.update(_missing_commitment(repository, commitment, options.timestamp_url, stamp))
         if elsewhere is not None:
             pointer = _push_elsewhere(api, key, elsewhere, passphrase, options.replace_key)
             files[POINTER_FILE] = (json.dumps(pointer.to_document(), indent=2) + "\n").encode()
         elif options.push_key:
             files.update(key.to_files(passphrase=passphrase))
         stale = {path for path in repository.files for pattern in _WEIGHTS if fnmatch(path, pattern)}
-        if options.push_key or (there is not None and there.commitment != key.commitment()):
+        if options.push_key or (there is not None and there.commitment != key.identity):
             stale |= _KEY_FILES  # without a key to push, one that is there stays if it is this model's
         return repository.commit(
             files,
@@ -228,15 +232,17 @@ def push_model(model: "_WatermarkedModel", repo_id: str, passphrase: str | None,
         )
 
 
-def _push_elsewhere(api: HfApi, key: WatermarkKey, repo_id: str, passphrase: str | None, replace_key: bool) -> Pointer:
+def _push_elsewhere(
+    api: HfApi, key: WatermarkKey | KeyRing, repo_id: str, passphrase: str | None, replace_key: bool
+) -> Pointer:
     """Put a model's key into a repository for keys, in a folder of its own, and point there."""
     target = KeyTarget(repo_id, subfolder=key.fingerprint)
     pushed = _push_key(api, key, target, passphrase, replace_key, None)
-    return Pointer(repo_id, pushed.oid, target.subfolder, key.commitment())
+    return Pointer(repo_id, pushed.oid, target.subfolder, key.identity)
 
 
 def push_key(
-    key: WatermarkKey,
+    key: WatermarkKey | KeyRing,
     target: KeyTarget,
     passphrase: str | None,
     replace_key: bool,
@@ -252,7 +258,7 @@ def push_key(
 
 def _push_key(
     api: HfApi,
-    key: WatermarkKey,
+    key: WatermarkKey | KeyRing,
     target: KeyTarget,
     passphrase: str | None,
     replace_key: bool,
@@ -264,7 +270,7 @@ def _push_key(
     repository = open_repository(api, repo_id, target.private, target.revision, plain, target.create_pr)
     _refuse_another_key(repository, target.subfolder, key, replace_key, plain)
     files = {_join(target.subfolder, name): content for name, content in key.to_files(passphrase=passphrase).items()}
-    stale = {_join(target.subfolder, name) for name in (ARRAYS_FILE, POINTER_FILE)} - files.keys()
+    stale = {_join(target.subfolder, name) for name in _KEY_FILES} - files.keys()
     message = commit_message or f"Upload key {key.fingerprint}"
     return repository.commit(files, stale, message, plain=plain, create_pr=target.create_pr)
 
@@ -288,7 +294,7 @@ def open_repository(
     return Repository(api, repo_id, revision, info.private is True, info.sha, files)
 
 
-def _check_options(options: ModelPush, repo_id: str, key: WatermarkKey, passphrase: str | None) -> None:
+def _check_options(options: ModelPush, repo_id: str, key: WatermarkKey | KeyRing, passphrase: str | None) -> None:
     if passphrase is not None:
         if not options.push_key:
             raise ConfigurationError("push_key=False pushes no key, so a passphrase has no use; leave one of them out")
@@ -299,7 +305,8 @@ def _check_options(options: ModelPush, repo_id: str, key: WatermarkKey, passphra
     if unknown:
         raise ConfigurationError(f"card={sorted(unknown)}: expected some of {sorted(_CARD_ARGUMENTS)}")
     tokenizer = options.tokenizer
-    if tokenizer is not None and key.tokenizer_fingerprint not in (None, tokenizer_fingerprint(tokenizer)):
+    settings = key.template() if isinstance(key, KeyRing) else key
+    if tokenizer is not None and settings.tokenizer_fingerprint not in (None, tokenizer_fingerprint(tokenizer)):
         raise KeyMismatchError(
             f"the key {key.fingerprint} was made with another tokenizer than the one to be pushed to {repo_id}; give "
             "the model's own"
@@ -352,18 +359,23 @@ def _refusal(repo_id: str, why: str) -> PlainKeyRefusedError:
 
 
 def _refuse_another_key(
-    repository: Repository, subfolder: str, key: WatermarkKey, replace_key: bool, plain: bool
+    repository: Repository, subfolder: str, key: WatermarkKey | KeyRing, replace_key: bool, plain: bool
 ) -> KeyThere | None:
     """The key that is there, if it may be replaced by this one."""
     found = repository.key_there(subfolder)
     if found is None or replace_key:
         return found
     where = _join(repository.repo_id, subfolder)
-    if found.commitment != key.commitment():
+    if found.commitment != key.identity:
         raise KeyMismatchError(
             f"{where} holds another key ({found.commitment[:16]}), without which what it marked cannot be proven. "
             "Nothing was uploaded. Push to another place, or pass replace_key=True: the old key then stays in the "
             f"history, at revision {repository.head[:12]}"
+        )
+    if isinstance(key, KeyRing) and found.head is not None and found.head not in key.heads():
+        raise KeyMismatchError(
+            f"{where} holds the same key ring with epochs or declarations that this one does not have, and they would "
+            "be lost. Nothing was uploaded. Pull it from there and declare or rotate again"
         )
     if found.sealed and plain:
         raise PlainKeyRefusedError(
@@ -371,6 +383,15 @@ def _refuse_another_key(
             "Give the passphrase=, push_key=False to leave the key as it is, or replace_key=True to have it plain"
         )
     return found
+
+
+def _commitment_of(key: WatermarkKey | KeyRing, timestamp_url: str | None) -> str | None:
+    """What is published of a key; of a ring, the root over its users' keys once they were declared."""
+    if isinstance(key, KeyRing) and key.declared is None:
+        if timestamp_url is not None:
+            raise ConfigurationError("nobody was declared in this key ring, so there is nothing to be time-stamped")
+        return None
+    return key.commitment()
 
 
 def _missing_commitment(

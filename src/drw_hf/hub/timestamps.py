@@ -32,6 +32,7 @@ from ..errors import InvalidInputError, TimestampError
 
 _LARGEST_RESPONSE = 256 * 1024  # a token with a long chain of certificates has some 10 kB
 _MOST_CERTIFICATES = 20  # a token must not make its reader work without end
+_DAMAGED = (ValueError, KeyError, x509.InvalidVersion)  # cryptography raises each of them for damaged certificates
 _CLOCKS_DIFFER = timedelta(minutes=5)  # how far an authority's clock may be ahead of ours
 _HASHES = {
     "2.16.840.1.101.3.4.2.1": hashlib.sha256,
@@ -205,7 +206,7 @@ def verify_timestamp(token: bytes, commitment: str, trusted_roots: Sequence[str 
     _check_digest(response)
     try:
         client.VerifierBuilder(roots=roots).build().verify(response, digest)
-    except (client.VerificationError, ValueError) as error:
+    except (client.VerificationError, *_DAMAGED) as error:
         raise _why_it_failed(str(error), certificate) from None
     _check_chain(certificate, _certificates(response, "the time-stamp token"), roots)
     return Timestamp(
@@ -347,7 +348,7 @@ def _certificates(response: Any, what: str) -> list[x509.Certificate]:
         if len(content) > _MOST_CERTIFICATES:
             raise TimestampError(f"{what} carries {len(content)} certificates, where a chain of a few is expected")
         return [x509.load_der_x509_certificate(der) for der in content]
-    except (ValueError, KeyError, x509.InvalidVersion):  # cryptography raises each of them for damaged certificates
+    except _DAMAGED:
         raise TimestampError(f"{what} carries a damaged certificate") from None
 
 
@@ -359,7 +360,7 @@ def _signing_certificate(response: Any, what: str) -> x509.Certificate:
             (signer,) = signers
             if (certificate.issuer, certificate.serial_number) == (signer.issuer, signer.serial_number):
                 return certificate
-    except ValueError:
+    except _DAMAGED:
         raise TimestampError(f"{what} carries a damaged certificate") from None
     raise TimestampError(
         f"{what} does not carry the certificate of its one signer, without which nobody can check it; ask another "
@@ -371,7 +372,7 @@ def _check_usage(certificate: x509.Certificate) -> None:
     try:
         usage = certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage)
         fit = usage.critical and list(usage.value) == [x509.ExtendedKeyUsageOID.TIME_STAMPING]
-    except (x509.ExtensionNotFound, x509.DuplicateExtension, ValueError):
+    except (x509.ExtensionNotFound, x509.DuplicateExtension, *_DAMAGED):
         fit = False
     if not fit:
         raise TimestampError(
@@ -394,8 +395,7 @@ def _check_digest(response: Any) -> None:
     for algorithm in response.signed_data.digest_algorithms:
         if algorithm.dotted_string not in _HASHES:
             raise TimestampError(
-                f"the time-stamp token is signed with the weak digest {_hash_name(algorithm)}, {_EXPECTED}; "
-                f"{_ASK_ANOTHER}"
+                f"the time-stamp token is signed with the digest {_hash_name(algorithm)}, {_EXPECTED}; {_ASK_ANOTHER}"
             )
 
 
@@ -411,11 +411,12 @@ def _check_chain(
     while ends:
         lower = ends.pop()
         seen.add(lower)
-        _check_certificate(lower)
-        if lower in roots and _may_have_issued(lower, lower):
+        _check_certificate(lower, is_root=lower in roots)
+        if lower in roots and _issued(lower, lower, in_doubt=True):
             arrived = True
         else:
-            ends += [upper for upper in pool - seen if _may_have_issued(upper, lower)]
+            trusted = [root for root in roots if _issued(root, lower, in_doubt=False)]
+            ends += {*(trusted or (each for each in pool if _issued(each, lower, in_doubt=True)))} - seen
     if not arrived:  # names that OpenSSL takes for equal and we do not
         raise TimestampError(
             f"the certificate of the time-stamp token (of {_name(certificate)!r}) does not lead to a trusted root by "
@@ -423,13 +424,13 @@ def _check_chain(
         )
 
 
-def _check_certificate(certificate: x509.Certificate) -> None:
-    """Refuse a weak key and a weak signature; a certificate's signature of itself proves nothing, and may be weak."""
+def _check_certificate(certificate: x509.Certificate, *, is_root: bool = False) -> None:
+    """Refuse a weak key and a weak signature; a root is trusted without its signature."""
     named = f"the certificate of {_name(certificate)!r} in the time-stamp token's chain"
     try:
         key = certificate.public_key()
         algorithm = certificate.signature_hash_algorithm
-    except (ValueError, UnsupportedAlgorithm):
+    except (*_DAMAGED, UnsupportedAlgorithm):
         raise TimestampError(f"{named} has a key or a signature of an unknown kind; {_ASK_ANOTHER}") from None
     for kind, title, least in ((rsa.RSAPublicKey, "RSA", 2048), (ec.EllipticCurvePublicKey, "EC", 256)):
         if isinstance(key, kind) and key.key_size < least:
@@ -441,19 +442,20 @@ def _check_certificate(certificate: x509.Certificate) -> None:
         raise TimestampError(f"{named} has a key that is neither RSA nor of an elliptic curve; {_ASK_ANOTHER}")
     # Edwards curves come with a hash of their own, and name none.
     strong = algorithm is None or algorithm.name in ("sha256", "sha384", "sha512")
-    if not strong and not _may_have_issued(certificate, certificate):
-        raise TimestampError(f"{named} is signed with the weak hash {algorithm.name}, {_EXPECTED}; {_ASK_ANOTHER}")
+    if not strong and not is_root:
+        raise TimestampError(f"{named} is signed with the hash {algorithm.name}, {_EXPECTED}; {_ASK_ANOTHER}")
 
 
-def _may_have_issued(upper: x509.Certificate, lower: x509.Certificate) -> bool:
-    if upper.subject != lower.issuer:
-        return False
+def _issued(upper: x509.Certificate, lower: x509.Certificate, *, in_doubt: bool) -> bool:
+    """Whether one certificate signed the other; ``in_doubt`` is the answer where OpenSSL alone may know."""
     try:
+        if upper.subject != lower.issuer:
+            return False
         lower.verify_directly_issued_by(upper)
     except InvalidSignature:
         return False
-    except (ValueError, TypeError, UnsupportedAlgorithm):
-        pass  # cannot be checked here, though perhaps by OpenSSL
+    except (*_DAMAGED, TypeError, UnsupportedAlgorithm):
+        return in_doubt
     return True
 
 
@@ -499,7 +501,7 @@ def _why_it_failed(reason: str, certificate: x509.Certificate) -> TimestampError
 def _name(certificate: x509.Certificate) -> str:
     try:
         return certificate.subject.rfc4514_string()
-    except ValueError:
+    except _DAMAGED:
         return "somebody whose name cannot be read"
 
 

@@ -54,7 +54,14 @@ class FileKind:
 
 KEY = FileKind(KEY_FILE, ARRAYS_FILE, FORMAT, VERSION, "key", "WatermarkKey")
 RING = FileKind(RING_FILE, RING_ARRAYS_FILE, RING_FORMAT, RING_VERSION, "key ring", "KeyRing")
-_KINDS = (KEY, RING)
+KINDS = (KEY, RING)
+
+
+def kind_of(path: Path) -> FileKind:
+    """What a file is, by its name."""
+    return RING if path.name == RING_FILE else KEY
+
+
 SEALED_ARRAYS = "drw_hf.sealed"  # the one tensor of a sealed arrays file: a nonce and the ciphertext
 _NONCE_BYTES = 12
 
@@ -193,7 +200,7 @@ def read_envelope(path: Path, kind: FileKind = KEY) -> dict[str, Any]:
     try:
         content = path.read_bytes()
     except FileNotFoundError:
-        for other in _KINDS:
+        for other in KINDS:
             if other is not kind and path.name == kind.file and path.with_name(other.file).is_file():
                 raise _of_another_kind(path.with_name(other.file), kind, other) from None
         raise KeyFileError(
@@ -206,7 +213,7 @@ def read_envelope(path: Path, kind: FileKind = KEY) -> dict[str, Any]:
     if not isinstance(document, dict):
         raise _damaged(path, kind)
     if document.get("format") != kind.format:
-        other = next((other for other in _KINDS if document.get("format") == other.format), None)
+        other = next((other for other in KINDS if document.get("format") == other.format), None)
         raise _damaged(path, kind) if other is None else _of_another_kind(path, kind, other)
     version = document.get("version")
     if type(version) is not int or version < 1:
@@ -285,7 +292,7 @@ def refuse_model_beside_plain_key(folder: str | os.PathLike) -> None:
     """
     folder = Path(folder)
     places = [folder, folder.parent] if folder.name.startswith("checkpoint-") else [folder]
-    for kind in _KINDS:
+    for kind in KINDS:
         patterns = ["*/" * depth + kind.file for depth in range(_DEPTH + 1)]
         for path in (path for place in places for pattern in patterns for path in place.glob(pattern)):
             if path.exists() and not read_envelope(path, kind)["sealed"]:

@@ -17,7 +17,7 @@ import torch
 from ..errors import InvalidKeyError, KeyFileError, KeyMismatchError, KeySerializationError
 from . import binding, derivation
 from .commitment import commit
-from .files import VERSION, encode_key, read_key, write_key
+from .files import KEY, VERSION, FileKind, encode_key, read_key, write_key
 from .hash_rules import HashRule, load_hash_rule, resolve_hash_rule
 
 LAWS = ("direct", "paper")
@@ -254,21 +254,17 @@ class WatermarkKey:
         RepositoryAccessError
             When the repository does not exist, or the token may not read it.
         """
-        folder = os.path.join(name_or_path, subfolder) if subfolder else name_or_path
-        if not os.path.exists(folder):
-            from ..hub.pull import is_hub_id, pull_key_files
-
-            if is_hub_id(name_or_path):
-                folder = pull_key_files(
-                    name_or_path,
-                    revision=revision,
-                    subfolder=subfolder,
-                    token=token,
-                    cache_dir=cache_dir,
-                    force_download=force_download,
-                    local_files_only=local_files_only,
-                )
-        key, error = without_frames(cls._read, folder, passphrase)
+        place = find_files(
+            name_or_path,
+            KEY,
+            revision=revision,
+            subfolder=subfolder,
+            token=token,
+            cache_dir=cache_dir,
+            force_download=force_download,
+            local_files_only=local_files_only,
+        )
+        key, error = without_frames(cls._read, place, passphrase)
         if error is not None:
             raise error
         return key
@@ -401,6 +397,11 @@ class WatermarkKey:
         return self._cache["commitment"]
 
     @property
+    def identity(self) -> str:
+        """What names this key in a model's configuration: its commitment (for a ring, see :class:`KeyRing`)."""
+        return self.commitment()
+
+    @property
     def fingerprint(self) -> str:
         """The first 16 digits of the commitment: the name of this key in logs."""
         return self.commitment()[:16]
@@ -517,6 +518,17 @@ _FIELDS = tuple(field.name for field in dataclasses.fields(WatermarkKey) if fiel
 # The decorator made the constructor, and that was all: asdict and whatever else walks through dataclasses, error
 # reporters and torch.distributed among them, must not find the secret as a field.
 del WatermarkKey.__dataclass_fields__
+
+
+def find_files(name_or_path: str | os.PathLike, kind: FileKind, *, subfolder: str = "", **options: Any) -> Any:
+    """The folder in which a key or ring lies, or its file as pulled from the repository of that name."""
+    folder = os.path.join(name_or_path, subfolder) if subfolder else name_or_path
+    if not os.path.exists(folder):
+        from ..hub.pull import is_hub_id, pull_key_files
+
+        if is_hub_id(name_or_path):
+            return pull_key_files(name_or_path, kind, subfolder=subfolder, **options)
+    return folder
 
 
 def without_frames(function: Callable, *arguments: Any) -> tuple[Any, Exception | None]:

@@ -24,9 +24,9 @@ from ..errors import InvalidInputError, InvalidKeyError, KeyFileError, KeySerial
 from . import derivation, merkle
 from .commitment import _DOMAIN as _KEY_DOMAIN
 from .commitment import encode
-from .files import RING_VERSION, encode_ring, read_ring, write_ring
+from .files import RING, RING_VERSION, encode_ring, read_ring, write_ring
 from .hash_rules import HashRule, KeyedRule
-from .key import WatermarkKey, without_frames
+from .key import WatermarkKey, find_files, without_frames
 from .merkle import UserProof
 
 MAX_USER_BYTES = 1024  # of UTF-8: a token with the longest name still fits into an HTTP header
@@ -338,8 +338,21 @@ class KeyRing:
             raise error
 
     @classmethod
-    def from_pretrained(cls, name_or_path: str | os.PathLike, *, passphrase: str | None = None) -> Self:
-        """Load the ring that :meth:`save_pretrained` wrote.
+    def from_pretrained(
+        cls,
+        name_or_path: str | os.PathLike,
+        *,
+        passphrase: str | None = None,
+        revision: str | None = None,
+        subfolder: str = "",
+        token: bool | str | None = None,
+        cache_dir: str | os.PathLike | None = None,
+        force_download: bool = False,
+        local_files_only: bool = False,
+    ) -> Self:
+        """Load the ring that :meth:`save_pretrained` or :meth:`push_to_hub` wrote, from a folder or a repository.
+
+        The parameters are those of :meth:`WatermarkKey.from_pretrained`.
 
         Raises
         ------
@@ -348,11 +361,48 @@ class KeyRing:
         KeyFileError
             When there is no ring, or it is damaged or of a newer format.
         """
-        ring, error = without_frames(cls._read, name_or_path, passphrase)
+        place = find_files(
+            name_or_path,
+            RING,
+            revision=revision,
+            subfolder=subfolder,
+            token=token,
+            cache_dir=cache_dir,
+            force_download=force_download,
+            local_files_only=local_files_only,
+        )
+        ring, error = without_frames(cls._read, place, passphrase)
         del passphrase
         if error is not None:
             raise error
         return ring
+
+    def push_to_hub(
+        self,
+        repo_id: str,
+        *,
+        passphrase: str | None = None,
+        private: bool | None = True,
+        subfolder: str = "",
+        replace_key: bool = False,
+        commit_message: str | None = None,
+        token: bool | str | None = None,
+        revision: str | None = None,
+        create_pr: bool = False,
+    ) -> str:
+        """Push the ring into a repository: sealed anywhere, plain into a private one only.
+
+        The parameters are those of :meth:`WatermarkKey.push_to_hub`. A later state of the same ring takes an earlier
+        one's place.
+        """
+        from ..hub.push import KeyTarget, push_key
+
+        target = KeyTarget(repo_id, subfolder=subfolder, private=private, revision=revision, create_pr=create_pr)
+        commit, error = without_frames(push_key, self, target, passphrase, replace_key, commit_message, token)
+        del passphrase
+        if error is not None:
+            raise error
+        return commit
 
     def to_files(self, *, passphrase: str | None = None) -> dict[str, bytes]:
         """The content of the files that :meth:`save_pretrained` writes, by name: the secret itself, if not sealed."""

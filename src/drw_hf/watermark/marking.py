@@ -7,13 +7,33 @@ import numpy as np
 import torch
 
 from ..errors import InvalidInputError, ModelOutputError
+from ..keys.derivation import keystream_blocks, to_unit_interval
 from ..keys.key import WatermarkKey
-from .perturbation import is_marked, soft_output
+from ..keys.ring import KeyRing
+from .perturbation import is_marked, periodic_signal, soft_output
 from .sampling import draw, hard_output, keyed_uniforms, text_message
-from .tables import tables_on
+from .tables import ORDINARY, tables_on
 from .tokens import Query, TokenView, hashed_tokens, view_tokens
 
-Keys = WatermarkKey | Sequence[WatermarkKey]
+
+@dataclass(frozen=True)
+class RingUsers:
+    """The users of a key ring whose keys mark a batch: one, or one for every row."""
+
+    ring: KeyRing
+    users: str | tuple[str, ...]
+
+    @property
+    def template(self) -> WatermarkKey:
+        """What the keys of all users have in common."""
+        return self.ring.template()
+
+    def key_of_row(self, row: int) -> WatermarkKey:
+        """The key that marks a row."""
+        return self.ring.key_for(self.users if isinstance(self.users, str) else self.users[row])
+
+
+Keys = WatermarkKey | Sequence[WatermarkKey] | RingUsers
 
 
 @dataclass(frozen=True)
@@ -60,7 +80,7 @@ def protect(
         The chance of ``sampling="fresh"``.
     """
     keys = _row_keys(keys, len(query.input_ids))
-    first = keys if isinstance(keys, WatermarkKey) else keys[0]
+    first = keys.template if isinstance(keys, RingUsers) else keys if isinstance(keys, WatermarkKey) else keys[0]
     query = _on_device_of(logits, query)
     _check_shape(logits, query, first)
     marks = _marks(query, keys)
@@ -99,12 +119,16 @@ def _on_device_of(logits: torch.Tensor, query: Query) -> Query:
 def _row_keys(keys: Keys, n_rows: int) -> Keys:
     if isinstance(keys, WatermarkKey):
         return keys
-    keys = list(keys)
-    if len(keys) != n_rows:
+    given, what = (keys.users, "users") if isinstance(keys, RingUsers) else (list(keys), "keys")
+    if isinstance(given, str):
+        return keys.key_of_row(0)
+    if len(given) != n_rows:
         raise InvalidInputError(
-            f"watermark_key lists {len(keys)} keys for a batch of {n_rows} rows; give one key, or one for every row"
+            f"{len(given)} {what} were given for a batch of {n_rows} rows; give one, or one for every row"
         )
-    return keys[0] if len(set(keys)) == 1 else keys
+    if len(set(given)) == 1:
+        return keys.key_of_row(0) if isinstance(keys, RingUsers) else given[0]
+    return keys if isinstance(keys, RingUsers) else given
 
 
 def _check_shape(logits: torch.Tensor, query: Query, key: WatermarkKey) -> None:
@@ -120,6 +144,8 @@ def _check_shape(logits: torch.Tensor, query: Query, key: WatermarkKey) -> None:
 def _marks(query: Query, keys: Keys) -> Marks:
     if isinstance(keys, WatermarkKey):
         return _marks_of_key(query, keys)
+    if isinstance(keys, RingUsers):
+        return _marks_of_users(query, keys)
     device = query.input_ids.device
     row_of: dict[WatermarkKey, list[int]] = {}
     for row, key in enumerate(keys):
@@ -160,6 +186,31 @@ def _marks_of_key(query: Query, key: WatermarkKey) -> Marks:
     )
 
 
+def _marks_of_users(query: Query, keys: RingUsers) -> Marks:
+    """Marks of a batch in which every row is another user's.
+
+    Tables of the whole vocabulary would be made for one row each; the entries of the row's own tokens are a few
+    cipher blocks. All else is the same for all users of a ring.
+    """
+    template, device = keys.template, query.input_ids.device
+    view = view_tokens(template, query)
+    token_ids, exists = hashed_tokens(template, query, view)
+    rows = token_ids.reshape(len(token_ids), -1).cpu().numpy()
+    streams = [
+        keystream_blocks(table_key, row) for table_key, row in zip(keys.ring.table_keys(keys.users), rows, strict=True)
+    ]
+    entries = to_unit_interval(b"".join(streams)).reshape(*token_ids.shape, 2)
+    ordinary = tables_on(template, device).kind[token_ids] == ORDINARY
+    return Marks(
+        view=view,
+        signal=periodic_signal(torch.from_numpy(entries[..., 0].copy()), template.frequency).float().to(device),
+        selected=torch.from_numpy(entries[..., 1] <= template.tau).to(device) & ordinary & exists,
+        target=template.target,
+        epsilon=template.epsilon,
+        scope_all=template.scope == "all",
+    )
+
+
 def _chance(count: int, device: torch.device, generator: torch.Generator | None) -> torch.Tensor:
     dtype = torch.float32 if device.type == "mps" else torch.float64
     return torch.rand(count, generator=generator, dtype=dtype, device=device)
@@ -171,7 +222,10 @@ def _keyed_draws(query: Query, keys: Keys, view: TokenView, sampled: torch.Tenso
     first_sentence, sampled = view.first_sentence.cpu().numpy(), sampled.cpu().numpy()
     draws = []
     for row in np.flatnonzero(sampled.reshape(len(sampled), -1).any(axis=1)):
-        key = keys if isinstance(keys, WatermarkKey) else keys[row]
+        if isinstance(keys, RingUsers):
+            key = keys.key_of_row(row)
+        else:
+            key = keys if isinstance(keys, WatermarkKey) else keys[row]
         message = text_message(input_ids[row], ordinary[row], first_sentence[row])
         if sampled.ndim == 1:
             draws.append(keyed_uniforms(key, message, 1))

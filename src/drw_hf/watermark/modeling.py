@@ -4,7 +4,7 @@ import contextlib
 import copy
 import inspect
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from typing import Any, ClassVar, Self
 
@@ -29,10 +29,11 @@ from ..errors import (
     UnsupportedModelError,
 )
 from ..keys.binding import labels_of, pad_token_id_of, plain_config, task_of, vocab_size_of
-from ..keys.files import refuse_model_beside_plain_key
+from ..keys.files import RING_FILE, refuse_model_beside_plain_key
 from ..keys.key import WatermarkKey, without_frames
+from ..keys.ring import KeyRing, encode_user
 from .configuration import WatermarkedConfig
-from .marking import Keys, OutputOptions, protect
+from .marking import Keys, OutputOptions, RingUsers, protect
 from .tokens import Query
 
 DISABLED = object()
@@ -48,7 +49,7 @@ class KeySlot:
     A pickle (and so ``torch.save``, a datasets fingerprint, a spawned process) gets the key's fingerprint at most.
     """
 
-    def __init__(self, key: WatermarkKey | None = None, lost: str | None = None):
+    def __init__(self, key: WatermarkKey | KeyRing | None = None, lost: str | None = None):
         self.key = key
         self.lost = lost
 
@@ -79,7 +80,7 @@ class _WatermarkedModel(PreTrainedModel):
         self,
         config: WatermarkedConfig,
         *,
-        key: WatermarkKey | None = None,
+        key: WatermarkKey | KeyRing | None = None,
         victim: torch.nn.Module | None = None,
         replace_key: bool = False,
     ):
@@ -98,7 +99,7 @@ class _WatermarkedModel(PreTrainedModel):
             if self.task == "sequence-classification":  # else the first labels a model sees decide, floats included
                 victim.config.problem_type = "single_label_classification"
             config.adopt(victim.config)
-        config.key_commitment = key.commitment()
+        config.key_commitment = key.identity
         self._key_slot = KeySlot(key)
         self.supports_gradient_checkpointing = getattr(victim, "supports_gradient_checkpointing", True)
         self.accepts_loss_kwargs = _accepts_loss_kwargs(victim)
@@ -112,7 +113,7 @@ class _WatermarkedModel(PreTrainedModel):
         cls,
         pretrained_model_name_or_path: str | os.PathLike,
         *model_args: Any,
-        key: WatermarkKey | str | os.PathLike | None = None,
+        key: WatermarkKey | KeyRing | str | os.PathLike | None = None,
         passphrase: str | None = None,
         label_kind: str | None = None,
         sampling: str | None = None,
@@ -127,9 +128,10 @@ class _WatermarkedModel(PreTrainedModel):
         ----------
         pretrained_model_name_or_path : str or path
             A folder or repository with a plain classifier, or one that ``save_pretrained`` of a protected model wrote.
-        key : WatermarkKey, path or repository
-            The key, or the folder or repository it was saved in. Without it, the key that lies beside the model is
-            taken, at the same revision, or the one its pointer leads to; in a local folder only a sealed one.
+        key : WatermarkKey, KeyRing, path or repository
+            The key, a ring (a key for every user), or the folder or repository it was saved in. Without it, the key
+            that lies beside the model is taken, at the same revision, or the one its pointer leads to; in a local
+            folder only a sealed one.
         passphrase : str, optional
             Opens a sealed key.
         label_kind, sampling, sample_all
@@ -163,7 +165,7 @@ class _WatermarkedModel(PreTrainedModel):
             config = found if isinstance(found, WatermarkedConfig) else config
         if key is None:
             key = _key_beside(pretrained_model_name_or_path, passphrase, kwargs)
-        elif not isinstance(key, WatermarkKey):
+        elif not isinstance(key, WatermarkKey | KeyRing):
             names = {"token", "cache_dir", "force_download", "local_files_only"} & kwargs.keys()
             key = _loaded_key(key, passphrase, **{name: kwargs[name] for name in names})
         if not isinstance(config, WatermarkedConfig):
@@ -195,7 +197,7 @@ class _WatermarkedModel(PreTrainedModel):
         cls,
         model: torch.nn.Module,
         *,
-        key: WatermarkKey | str | os.PathLike,
+        key: WatermarkKey | KeyRing | str | os.PathLike,
         passphrase: str | None = None,
         label_kind: str = "soft",
         sampling: str = "keyed",
@@ -217,7 +219,7 @@ class _WatermarkedModel(PreTrainedModel):
             sample_all=sample_all,
             dtype=getattr(inner_config, "dtype", None),
         )
-        if key is not None and not isinstance(key, WatermarkKey):
+        if key is not None and not isinstance(key, WatermarkKey | KeyRing):
             key = _loaded_key(key, passphrase)
         with no_init_weights():
             protected = cls(config, key=key, victim=model)
@@ -240,6 +242,7 @@ class _WatermarkedModel(PreTrainedModel):
         output_hidden_states: bool | None = None,
         return_dict: bool | None = None,
         watermark_key: Keys | None = None,
+        user: str | Sequence[str] | None = None,
         generator: torch.Generator | None = None,
         **kwargs: Any,
     ) -> Any:
@@ -251,6 +254,8 @@ class _WatermarkedModel(PreTrainedModel):
         ----------
         watermark_key : WatermarkKey or sequence of WatermarkKey, optional
             Mark this call with another key, or every row with its own.
+        user : str or sequence of str, optional
+            For a model whose key is a ring: the user who asks, or one for every row.
         generator : torch.Generator, optional
             The source of chance for ``sampling="fresh"``.
 
@@ -272,7 +277,7 @@ class _WatermarkedModel(PreTrainedModel):
             "output_hidden_states": output_hidden_states,
         }
         given = {name: value for name, value in named.items() if value is not None}
-        keys = self._keys_in_force(watermark_key)
+        keys = self._keys_in_force(watermark_key, user)
         outputs = self.victim(**given, **kwargs, return_dict=True)
         if keys is not DISABLED:
             outputs = self._marked(outputs, input_ids, attention_mask, token_type_ids, keys, generator)
@@ -295,25 +300,31 @@ class _WatermarkedModel(PreTrainedModel):
         return type(outputs)(**{**outputs, "logits": logits})
 
     @torch.compiler.disable
-    def _keys_in_force(self, watermark_key: Keys | None) -> Any:
+    def _keys_in_force(self, watermark_key: Keys | None, user: str | Sequence[str] | None = None) -> Any:
         """The call's own key, else the context's, else the model's."""
-        if watermark_key is not None:
-            keys = watermark_key
-        else:
-            keys = _overrides.get({}).get(self._key_slot, self._key_slot.key)
-        if keys is DISABLED:
-            return keys
+        if watermark_key is not None or user is not None:
+            return self._checked(self._key_slot.key if watermark_key is None else watermark_key, user)
+        keys = _overrides.get({}).get(self._key_slot, self._key_slot.key)
+        return keys if keys is DISABLED else self._checked(keys)
+
+    def _checked(self, keys: Any, user: str | Sequence[str] | None = None) -> Keys:
+        """One key or a list of them, or users of a ring: each for this model."""
         if keys is None:
             lost = f" (it was {self._key_slot.lost})" if self._key_slot.lost else ""
             raise MissingKeyError(
                 f"this protected model has lost its key{lost}: pickling and torch.save leave it behind; load the "
                 "model with from_pretrained(..., key=...), or wrap get_base_model() again with from_model"
             )
-        return self._checked(keys)
-
-    def _checked(self, keys: Any) -> Keys:
-        """One key or a list of them, each for this model."""
-        several = keys if isinstance(keys, list | tuple) else [keys]
+        if isinstance(keys, KeyRing):
+            keys = RingUsers(keys, _checked_users(user))
+        elif user is not None:
+            raise InvalidInputError(
+                "user= names whose key of a ring to mark with, and this is no KeyRing; leave it out, or protect the "
+                "model with a ring"
+            )
+        several = (
+            [keys.template] if isinstance(keys, RingUsers) else keys if isinstance(keys, list | tuple) else [keys]
+        )
         for key in several:
             if not isinstance(key, WatermarkKey):
                 raise InvalidInputError(
@@ -330,9 +341,12 @@ class _WatermarkedModel(PreTrainedModel):
             yield self
 
     @contextlib.contextmanager
-    def use_key(self, key: Keys) -> Iterator[Self]:
-        """Within this context (this thread, this task) answers are marked with ``key``, also through a pipeline."""
-        with self._overridden(self._checked(key)):
+    def use_key(self, key: Keys | KeyRing | None = None, *, user: str | Sequence[str] | None = None) -> Iterator[Self]:
+        """Within this context (this thread, this task) answers are marked with ``key``, also through a pipeline.
+
+        With a ring, the model's own or the one given, ``user`` says whose key it is.
+        """
+        with self._overridden(self._checked(self._key_slot.key if key is None else key, user)):
             yield self
 
     @contextlib.contextmanager
@@ -348,11 +362,14 @@ class _WatermarkedModel(PreTrainedModel):
         keys = self._keys_in_force(None)
         if keys is DISABLED:
             return "disabled"
+        if isinstance(keys, RingUsers):
+            users = [keys.users] if isinstance(keys.users, str) else keys.users
+            return " ".join(keys.ring.key_for(user).fingerprint for user in users)
         return " ".join(key.fingerprint for key in ([keys] if isinstance(keys, WatermarkKey) else keys))
 
     @property
-    def key(self) -> WatermarkKey | None:
-        """The key this model marks with; None after the model was pickled."""
+    def key(self) -> WatermarkKey | KeyRing | None:
+        """The key, or the ring of keys, this model marks with; None after the model was pickled."""
         return self._key_slot.key
 
     def get_base_model(self) -> torch.nn.Module:
@@ -535,13 +552,24 @@ def _config_at(path: str | os.PathLike, kwargs: dict[str, Any]) -> PreTrainedCon
 
 
 def _loaded_key(key: Any, passphrase: str | None, **options: Any) -> Any:
-    """The key from the folder or repository it was saved in."""
-    if isinstance(key, str | os.PathLike):
-        return WatermarkKey.from_pretrained(key, passphrase=passphrase, **options)
-    return key
+    """The key or ring from the folder or repository it was saved in."""
+    if not isinstance(key, str | os.PathLike):
+        return key
+    if not os.path.exists(key):
+        from ..hub.pull import is_hub_id, pull_key_files
+
+        if is_hub_id(key):
+            key = pull_key_files(key, **options)
+    return _open(key, passphrase)
 
 
-def _key_beside(model: str | os.PathLike, passphrase: str | None, kwargs: dict[str, Any]) -> WatermarkKey | None:
+def _open(path: str | os.PathLike, passphrase: str | None) -> WatermarkKey | KeyRing:
+    """The key or ring in a folder, or in its file."""
+    is_ring = os.path.basename(path) == RING_FILE or os.path.isfile(os.path.join(path, RING_FILE))
+    return (KeyRing if is_ring else WatermarkKey).from_pretrained(path, passphrase=passphrase)
+
+
+def _key_beside(model: str | os.PathLike, passphrase: str | None, kwargs: dict[str, Any]) -> Any:
     """The key that lies beside a model, in its folder or repository, or where its pointer leads."""
     from ..hub.pull import Place, find_key_beside
 
@@ -551,7 +579,7 @@ def _key_beside(model: str | os.PathLike, passphrase: str | None, kwargs: dict[s
         return None
     if os.path.isdir(model):  # in the cache of a private repository a plain key may lie; here somebody would push it
         refuse_model_beside_plain_key(os.path.join(model, kwargs.get("subfolder", "")))
-    return WatermarkKey.from_pretrained(path, passphrase=passphrase)
+    return _open(path, passphrase)
 
 
 def _checked_key(config: WatermarkedConfig, key: Any, *, replace_key: bool) -> WatermarkKey:
@@ -561,15 +589,27 @@ def _checked_key(config: WatermarkedConfig, key: Any, *, replace_key: bool) -> W
             "a protected model does not load without its key; pass key= (a WatermarkKey or the folder it was saved "
             "in, with passphrase= if it is sealed)"
         )
-    if not isinstance(key, WatermarkKey):
-        raise InvalidKeyError(f"key must be a WatermarkKey or a path, not {type(key).__name__}")
-    _check_applies(config, key)
-    if config.key_commitment not in (None, key.commitment()) and not replace_key:
+    if not isinstance(key, WatermarkKey | KeyRing):
+        raise InvalidKeyError(f"key must be a WatermarkKey, a KeyRing or a path, not {type(key).__name__}")
+    _check_applies(config, key if isinstance(key, WatermarkKey) else key.template())
+    if config.key_commitment not in (None, key.identity) and not replace_key:
         raise KeyMismatchError(
             f"this model was saved with the key {config.key_commitment[:16]}, not with {key.fingerprint}; give the "
             "right key, or pass replace_key=True to protect the model with this one from now on"
         )
     return key
+
+
+def _checked_users(user: Any) -> str | tuple[str, ...]:
+    if user is None:
+        raise MissingKeyError(
+            "this model marks with a key ring, and nobody said for whom: pass user= (one, or one for every row), or "
+            "call it within use_key(user=...)"
+        )
+    users = [user] if isinstance(user, str) else list(user)
+    for name in users:
+        encode_user(name)
+    return user if isinstance(user, str) else tuple(users)
 
 
 def _check_applies(config: WatermarkedConfig, key: WatermarkKey) -> None:

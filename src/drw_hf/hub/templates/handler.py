@@ -1,9 +1,11 @@
 """Serve this repository's protected model as a Hugging Face Inference Endpoint; every answer is marked.
 
 Set ``DRW_PASSPHRASE``, as a secret of the endpoint, to the passphrase of the key. Without the key the endpoint does
-not start.
+not start. Where the key is a ring, every request needs the ``"user_token"`` that the owner gave to the customer
+(``ring.token_for``): a bare name would let one customer ask in another's.
 """
 
+import contextlib
 import json
 import logging
 import os
@@ -16,6 +18,7 @@ from transformers import AutoTokenizer, pipeline
 from drw_hf import WatermarkedModelForSequenceClassification, WatermarkedModelForTokenClassification
 from drw_hf.errors import DrwError
 from drw_hf.extraction.teachers import max_length_of
+from drw_hf.keys import KeyRing
 
 logger = logging.getLogger(__name__)
 
@@ -58,15 +61,30 @@ class EndpointHandler:
         if not isinstance(data, dict) or "inputs" not in data:
             raise RequestError('a request needs "inputs": a text, or a list of texts')
         inputs = self._checked_inputs(data["inputs"])
-        answers, failed = self._answer(inputs, self._checked_parameters(data.get("parameters")))
+        parameters = self._checked_parameters(data.get("parameters"))
+        user, known = self._user_of(data.get("user_token"))
+        if not known:
+            raise RequestError('a request needs the "user_token" that you were given')
+        answers, failed = self._answer(inputs, parameters, user)
         if failed:
             raise RequestError("this request could not be answered")
         return answers
 
-    def _answer(self, inputs: Any, parameters: dict[str, Any]) -> tuple[Any, bool]:
-        # An error from in here has frames around the key, so it is not passed on, not even as a cause.
+    def _user_of(self, token: Any) -> tuple[str | None, bool]:
+        """The user whom a token names, and whether that is somebody; with a single key nobody needs a name."""
+        ring = self.pipeline.model.key
+        if not isinstance(ring, KeyRing):
+            return None, True
         try:
-            with self._one_at_a_time:
+            return ring.user_of(token), True
+        except DrwError:
+            return None, False
+
+    def _answer(self, inputs: Any, parameters: dict[str, Any], user: str | None) -> tuple[Any, bool]:
+        # An error from in here has frames around the key, so it is not passed on, not even as a cause.
+        marked_for = contextlib.nullcontext() if user is None else self.pipeline.model.use_key(user=user)
+        try:
+            with self._one_at_a_time, marked_for:
                 return self.pipeline(inputs, **parameters), False
         except Exception as error:
             logger.error("a request failed with %s", type(error).__name__)
@@ -151,7 +169,7 @@ def _load(path: str) -> tuple[str | None, Any, str | None]:
             return None, None, "this folder holds no protected model, and others are not served; push one with drw_hf"
         name, model_class = _MODELS[task]
         # A key that lies in the folder is named, since a plain one is taken from beside a model only if it is.
-        key = folder if (folder / "drw_key.json").is_file() else None
+        key = folder if any((folder / name).is_file() for name in ("drw_key.json", "drw_ring.json")) else None
         model = model_class.from_pretrained(folder, key=key, passphrase=passphrase)
         tokenizer = AutoTokenizer.from_pretrained(folder)
         tokenizer.model_max_length = max_length_of(tokenizer, model.config)
