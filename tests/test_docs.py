@@ -63,8 +63,8 @@ def some_texts(n_texts=60):
 class Given:
     """What a page takes for granted, by name; made when first asked for, and then the same."""
 
-    def __init__(self, folder, monkeypatch, stack):
-        self.folder, self.monkeypatch, self.stack = folder, monkeypatch, stack
+    def __init__(self, folder, monkeypatch, stack, request):
+        self.folder, self.monkeypatch, self.stack, self.request = folder, monkeypatch, stack, request
         self.makers = {
             "model": make_model,
             "tokenizer": make_tokenizer,
@@ -88,6 +88,7 @@ class Given:
             "target_probabilities": lambda: [0.1 * (place % 7) for place in range(40)],
             "hash_values": lambda: [place / 40 for place in range(40)],
             "url": self._url,
+            "hub": self._hub,
             # folders and files
             "path-or-repo": lambda: self._save_tagger("path-or-repo"),
             "protected": self._save_protected,
@@ -117,6 +118,12 @@ class Given:
         self.stack.enter_context(server.running())
         return server.url
 
+    def _hub(self):
+        """The loopback Hub, on which the reader is "me"."""
+        hub = self.request.getfixturevalue("hub")
+        self.monkeypatch.setenv("HF_TOKEN", hub.add_user("me"))
+        return hub
+
     def _save_tagger(self, name):
         model = make_model("token-classification")
         model.save_pretrained(self.folder / name)
@@ -139,13 +146,13 @@ class Given:
 
 
 @pytest.fixture
-def given(tmp_path, monkeypatch):
+def given(tmp_path, monkeypatch, request):
     """The maker of what pages take for granted, in an empty folder."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("DRW_PASSPHRASE", PASSPHRASE)
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
     with contextlib.ExitStack() as stack:
-        yield Given(tmp_path, monkeypatch, stack)
+        yield Given(tmp_path, monkeypatch, stack, request)
 
 
 def run_page(page, given):
@@ -255,7 +262,7 @@ def test_the_faq_quotes_messages_that_exist(quoted, messages):
 
 def test_the_reference_lists_every_public_name():
     reference = read("docs/reference.md")
-    for package in ("drw_hf", "drw_hf.hub"):
+    for package in ("drw_hf", "drw_hf.keys", "drw_hf.detection", "drw_hf.hub"):
         for name in importlib.import_module(package).__all__:
             if not name.startswith("__"):
                 assert re.search(rf":: drw_hf(\.\w+)*\.{name}$", reference, flags=re.MULTILINE), f"{package}.{name}"

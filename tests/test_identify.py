@@ -56,7 +56,7 @@ def make_probe(ring, *leakers, n_rows=150, epoch=None, **settings):
 
 
 def search(probe, ring, users=USERS, **settings):
-    return identify(probe, ring=ring, users=users, **{"progress": False, "threads": 1, **settings})
+    return identify(probe, ring=ring, users=users, **{"progress": False, **settings})
 
 
 @pytest.fixture(scope="module")
@@ -119,10 +119,10 @@ def test_all_p_values_are_close_to_the_exact_ones_and_the_result_says_how_close(
     assert found.settings["screening_error"] < 0.02
 
 
-def test_results_do_not_depend_on_chunks_threads_order_or_device(ring, probe):
+def test_results_do_not_depend_on_chunks_order_or_device(ring, probe):
     users = USERS[1000:1400]
     found = search(probe, ring, users)
-    for settings in ({"chunk_size": 1}, {"chunk_size": 7}, {"threads": 3, "chunk_size": 100}, {"device": "cpu"}):
+    for settings in ({"chunk_size": 1}, {"chunk_size": 7}, {"device": "cpu"}):
         again = search(probe, ring, users, **settings)
         assert again.leakers == found.leakers and again.ranking == found.ranking
         if "device" not in settings:
@@ -174,7 +174,7 @@ def test_scores_that_say_nothing_cost_time_and_not_exactness(ring, probe, monkey
         self.error = 1e9
 
     monkeypatch.setattr(Screen, "__init__", coarse)
-    monkeypatch.setattr(Screen, "scores", lambda self, keys, pool=None: np.arange(len(keys), dtype=float))
+    monkeypatch.setattr(Screen, "scores", lambda self, keys: np.arange(len(keys), dtype=float))
     found = search(probe, ring, USERS[1200:1300], chunk_size=9)
     assert found.leakers == expected.leakers and found.ranking == expected.ranking
 
@@ -377,9 +377,9 @@ def test_a_generator_is_read_a_chunk_at_a_time(ring, probe, monkeypatch):
     read, ahead = [], []
     scores = Screen.scores
 
-    def spy(self, keys, pool=None):
+    def spy(self, keys):
         ahead.append(len(read))
-        return scores(self, keys, pool)
+        return scores(self, keys)
 
     monkeypatch.setattr(Screen, "scores", spy)
     search(probe, ring, (read.append(user) or user for user in USERS[:100]), chunk_size=30)
@@ -424,9 +424,7 @@ def test_a_search_that_was_killed_goes_on_and_finds_the_same(ring, probe, tmp_pa
     assert path.stat().st_mode & 0o077 == 0
     scored = []
     scores = Screen.scores
-    monkeypatch.setattr(
-        Screen, "scores", lambda self, keys, pool=None: scored.append(len(keys)) or scores(self, keys, pool)
-    )
+    monkeypatch.setattr(Screen, "scores", lambda self, keys: scored.append(len(keys)) or scores(self, keys))
     found = search(probe, ring, chunk_size=700, resume=path)  # in other chunks, too
     assert sum(scored) == 1100
     assert found.ranking == expected.ranking and found.leakers == expected.leakers
@@ -455,7 +453,7 @@ def test_a_file_of_another_search_is_refused(ring, probe, innocent, tmp_path):
             search(probe, ring, users, resume=path)
     assert path.read_bytes() == before
     (tmp_path / "other").write_text("not a data base, but long enough to look like something else" * 20)
-    for wrong in (tmp_path / "other", tmp_path):
+    for wrong in (tmp_path / "other", tmp_path / "other" / "below", tmp_path):
         with pytest.raises(InvalidInputError, match="resume="):
             search(probe, ring, USERS[:100], resume=wrong)
     assert "secret" not in str(before) and bytes(range(32)) not in before
@@ -560,7 +558,6 @@ def test_bad_settings_are_refused(ring, probe):
         ({"level": 2.0}, "level"),
         ({"top": 0}, "top"),
         ({"chunk_size": 1.5}, "chunk_size"),
-        ({"threads": 0}, "threads"),
         ({"suspects_tested": 0}, "suspects_tested"),
         ({"looks": True}, "looks"),
         ({"epoch": 1}, "epoch"),
@@ -604,20 +601,20 @@ def test_a_class_that_nobody_predicts_is_an_error_as_it_is_for_detect(ring):
         identify(marked, rows, ring=ring, users=USERS, victim=never, progress=False)
 
 
-@pytest.mark.parametrize("threads", [1, 2])
-def test_an_error_while_scoring_shows_no_key(ring, probe, monkeypatch, threads):
+def test_an_error_while_scoring_shows_no_key(ring, probe, monkeypatch):
     def fail(self, table_keys):
         raise MemoryError("no memory left")
 
     monkeypatch.setattr(Screen, "_score", fail)
     secrets = {ring.secret, *ring.table_keys(USERS[:10])}
     with pytest.raises(MemoryError) as caught:
-        search(probe, ring, USERS[:10], threads=threads)
+        search(probe, ring, USERS[:10])
     assert caught.value.__context__ is None
     frames = [frame for frame, _ in traceback.walk_tb(caught.value.__traceback__)]
     ours = [frame for frame in frames if "drw_hf" in frame.f_code.co_filename]
+    assert [frame.f_code.co_name for frame in ours] == ["identify", "_search", "_from_table_keys"]
     shown = repr([frame.f_locals for frame in ours])
-    assert ours and not any(repr(secret)[2:-1] in shown or secret.hex() in shown for secret in secrets)
+    assert not any(repr(secret)[2:-1] in shown or secret.hex() in shown for secret in secrets)
 
 
 def test_nothing_of_a_key_stays_with_the_result(ring, probe):

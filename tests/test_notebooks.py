@@ -7,7 +7,13 @@ import pytest
 
 from notebooks import NOTEBOOKS, execute
 
-NAMES = ["01_protect_and_serve", "02_steal_and_detect", "03_ner_and_another_tokenizer", "04_keys_on_the_hub"]
+NAMES = [
+    "01_protect_and_serve",
+    "02_steal_and_detect",
+    "03_ner_and_another_tokenizer",
+    "04_keys_on_the_hub",
+    "05_who_leaked",
+]
 
 
 def code_cells(path):

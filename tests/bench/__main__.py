@@ -16,6 +16,7 @@ import drw_hf
 
 from .detection import bench_probing, bench_test, check_accuracy
 from .extraction import bench_epoch, bench_labelling, bench_steps
+from .identify import bench_identify
 from .measure import Row
 from .protection import BATCH, LENGTH, bench_forward, bench_import, bench_key
 from .psnr import bench_psnr
@@ -32,12 +33,14 @@ def measure(part: str, rounds: int) -> list[Row]:
         return bench_steps(few) + bench_labelling(few // 3) + bench_epoch(3)
     if part == "detect":
         return bench_psnr(few // 2) + bench_test(few // 2) + bench_probing(few // 3)
+    if part == "identify":
+        return bench_identify()
     return check_accuracy(1000)
 
 
 def main() -> None:
     """Measure, print, write."""
-    parts = ["protect", "extract", "detect", "accuracy"]
+    parts = ["protect", "extract", "detect", "identify", "accuracy"]
     parser = argparse.ArgumentParser(description=__doc__, prog="python -m tests.bench")
     parser.add_argument("--only", choices=parts, nargs="*", default=parts, help="measure these parts alone")
     parser.add_argument("--rounds", type=int, default=100, help="rounds of the forward bench (default: 100)")

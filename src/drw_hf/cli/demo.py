@@ -23,6 +23,7 @@ import transformers
 import typer
 
 from ..detection import DetectionResult, detect
+from ..detection.result import NOT_COMMITTED
 from ..errors import ConfigurationError, DatasetError, UnsupportedModelError
 from ..experiments.corpus import (
     SENTIMENTS,
@@ -607,7 +608,7 @@ def outcome(report: dict[str, Any]) -> list[str]:
         return ["Both students carry the mark, and the innocent model does not."]
     return [
         f"The {name} should be {expected[name]!r}, and is {verdicts[name]['verdict']!r}: "
-        + verdicts[name]["explanation"].removesuffix(" The key was not committed to beforehand.")
+        + verdicts[name]["explanation"].removesuffix(f" {NOT_COMMITTED}.")
         for name in surprises
     ]
 

@@ -140,6 +140,7 @@ def keygen(
         typer.Option(help="Which token of a text is hashed (default: second; taggers: token)."),
     ] = None,
     task: shared.TaskOption = None,
+    ring: Annotated[bool, typer.Option("--ring", help="Make a key ring: a key for every user.")] = False,
     plain: Annotated[bool, typer.Option("--plain", help="Do not seal the key.")] = False,
     passphrase_file: shared.PassphraseFile = None,
     as_json: shared.AsJson = False,
@@ -149,8 +150,11 @@ def keygen(
     Choose a target class that the model often predicts: only tokens of such answers can carry the mark. A passphrase
     is asked for (twice), or taken from a file or from DRW_PASSPHRASE. A key is never overwritten.
 
+    With --ring it is one secret from which every user gets a key of his own: see drw-hf ring and drw-hf identify.
+
     \b
     Example: drw-hf keygen my-classifier --target positive --output my-key
+    Example: drw-hf keygen my-classifier --ring --target positive --output my-ring
     """
     from .keygen import run
 
@@ -165,6 +169,7 @@ def keygen(
         scope=scope.value,
         hash_rule=hash_rule and hash_rule.value,
         task=task and task.value,
+        ring=ring,
         plain=plain,
         passphrase_file=passphrase_file,
         as_json=as_json,
@@ -174,7 +179,7 @@ def keygen(
 @app.command()
 def protect(
     model: Annotated[str, shared.model_argument("The classifier or tagger")],
-    key: shared.Key,
+    key: shared.KeyOrRing,
     output: Annotated[
         Path | None, typer.Option(help="Folder for the protected model and its tokenizer.", metavar="FOLDER")
     ] = None,
@@ -212,6 +217,7 @@ def protect(
     \b
     Example: drw-hf protect my-classifier --key my-key --output protected
     Example: drw-hf protect my-classifier --key my-key --label-kind hard --push me/protected
+    Example: drw-hf protect my-classifier --key my-ring --output served
     """
     from .protect import run
 
@@ -332,40 +338,26 @@ def distill(
 
 @app.command()
 def detect(
-    suspect: Annotated[
-        str,
-        typer.Argument(
-            help="Who is asked: folder, Hub id, or the https:// address of an inference service.",
-            metavar="SUSPECT",
-            autocompletion=shared.complete_path,
-        ),
-    ],
-    texts: Annotated[str, shared.data_argument("What about; some hundred texts, better thousands", metavar="TEXTS")],
+    suspect: shared.Suspect,
+    texts: shared.Texts,
     key: shared.Key,
-    victim: Annotated[
-        str | None, shared.model_option("--victim", "Your own model, protected or not; it sharpens the test")
-    ] = None,
-    tokenizer: Annotated[
-        str | None, shared.model_option("--tokenizer", "Your own tokenizer, where there is no --victim")
-    ] = None,
+    victim: shared.Victim = None,
+    tokenizer: shared.VictimTokenizer = None,
     repo: shared.CommitmentRepo = None,
     trusted_root: shared.TrustedRoots = None,
     suspect_first_seen: shared.FirstSeen = None,
     keys_tried: Annotated[int, typer.Option(help="Keys tried in all, this one included.", min=1)] = 1,
-    suspects_tested: Annotated[int, typer.Option(help="Suspects tested in all, this one included.", min=1)] = 1,
-    looks: Annotated[int, typer.Option(help="Looks at the data in all, this one included.", min=1)] = 1,
-    level: Annotated[float, typer.Option(help="Level of the verdict.")] = 1e-3,
-    label_map: Annotated[
-        list[str] | None,
-        typer.Option(help="Renamed label, as in LABEL_0=negative. May be repeated.", metavar="OLD=NEW"),
-    ] = None,
-    gold_column: Annotated[str | None, typer.Option(help="Column of true labels.", metavar="NAME")] = None,
+    suspects_tested: shared.SuspectsTested = 1,
+    looks: shared.Looks = 1,
+    level: shared.Level = 1e-3,
+    label_map: shared.LabelMap = None,
+    gold_column: shared.GoldColumn = None,
     logged_column: Annotated[
         str | None,
         typer.Option(help="Column of labels that you served (hard): selects the memory test.", metavar="NAME"),
     ] = None,
     simulated_keys: Annotated[int, typer.Option(help="Draw so many random keys for the figure.", min=0)] = 0,
-    max_queries: Annotated[int | None, typer.Option(help="Ask so many texts at the most.", min=1, metavar="N")] = None,
+    max_queries: shared.MaxQueries = None,
     text_column: shared.TextColumns = None,
     split: shared.Split = None,
     subset: shared.Subset = None,
@@ -378,7 +370,7 @@ def detect(
         Path | None, typer.Option(help="Write the evidence as a page for people.", metavar="FOLDER")
     ] = None,
     redact: Annotated[bool, typer.Option("--redact", help="Leave out of that page what discloses the key.")] = False,
-    plot: Annotated[Path | None, typer.Option(help="Draw the figure.", metavar="PNG")] = None,
+    plot: shared.Plot = None,
     passphrase_file: shared.PassphraseFile = None,
     as_json: shared.AsJson = False,
 ) -> None:
@@ -423,6 +415,193 @@ def detect(
         plot=plot,
         as_json=as_json,
     )
+
+
+@app.command()
+def identify(
+    suspect: shared.Suspect,
+    texts: shared.Texts,
+    ring: shared.RingOption,
+    users: shared.Users,
+    declared_users: Annotated[
+        Path | None, shared.file_option("--declared-users", "The users that were declared, where --users are others.")
+    ] = None,
+    epoch: shared.Epoch = None,
+    victim: shared.Victim = None,
+    tokenizer: shared.VictimTokenizer = None,
+    suspects_tested: shared.SuspectsTested = 1,
+    looks: shared.Looks = 1,
+    level: shared.Level = 1e-3,
+    top: Annotated[int, typer.Option(help="Rank so many of the strongest users.", min=1, metavar="N")] = 5,
+    label_map: shared.LabelMap = None,
+    gold_column: shared.GoldColumn = None,
+    max_queries: shared.MaxQueries = None,
+    text_column: shared.TextColumns = None,
+    split: shared.Split = None,
+    subset: shared.Subset = None,
+    batch_size: shared.BatchSize = 32,
+    max_length: shared.MaxLength = None,
+    resume: Annotated[
+        Path | None,
+        typer.Option(help="Record the search here; stopped, it goes on where it was.", metavar="FILE", dir_okay=False),
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(help="Save the finding here, every user's p-value and the probe beside it.", metavar="JSON"),
+    ] = None,
+    plot: shared.Plot = None,
+    passphrase_file: shared.PassphraseFile = None,
+    as_json: shared.AsJson = False,
+) -> None:
+    """Probe a suspect with texts, and find which users of a key ring its answers come from.
+
+    Exits with 0 if nobody is named, 3 if somebody is, 4 if there is too little to decide. P-values are corrected for
+    all users that the ring declared. It does not prove that a user leaked on purpose, nor to others that the owner did
+    not make the mark. The saved finding names users and discloses the target class and the frequency.
+
+    \b
+    Example: drw-hf identify student probes.jsonl --ring my-ring --users users.txt --victim served
+    Example: drw-hf identify student probes.txt --ring my-ring --users users.txt --tokenizer served --plot users.png
+    """
+    from .identify import run
+
+    run(
+        suspect,
+        texts,
+        ring=ring,
+        passphrase_file=passphrase_file,
+        users=users,
+        declared_users=declared_users,
+        epoch=epoch,
+        victim=victim,
+        tokenizer=tokenizer,
+        suspects_tested=suspects_tested,
+        looks=looks,
+        level=level,
+        top=top,
+        label_map=label_map or (),
+        gold_column=gold_column,
+        max_queries=max_queries,
+        text_columns=text_column or None,
+        source={"split": split, "subset": subset},
+        batch_size=batch_size,
+        max_length=max_length,
+        resume=resume,
+        output=output,
+        plot=plot,
+        as_json=as_json,
+    )
+
+
+rings = typer.Typer(
+    help="Keep a key ring (drw-hf keygen --ring): one secret, a key for every user.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+app.add_typer(rings, name="ring")
+
+
+@rings.command()
+def declare(
+    ring: shared.RingFolder,
+    users: shared.Users,
+    passphrase_file: shared.PassphraseFile = None,
+    as_json: shared.AsJson = False,
+) -> None:
+    """Fix who the users are, and print the root to publish.
+
+    Do so before their keys mark anything. The ring keeps the root and the count; keep the list yourself. To add users,
+    declare the longer list.
+
+    \b
+    Example: drw-hf ring declare my-ring --users users.txt
+    """
+    from .ring import declare
+
+    declare(ring, users=users, passphrase_file=passphrase_file, as_json=as_json)
+
+
+@rings.command()
+def token(
+    ring: shared.Ring,
+    user: shared.User,
+    passphrase_file: shared.PassphraseFile = None,
+    as_json: shared.AsJson = False,
+) -> None:
+    """Print the token by which an endpoint knows a user.
+
+    Whoever has it asks in the user's name. Rotation does not change it.
+
+    \b
+    Example: drw-hf ring token my-ring --user ann
+    """
+    from .ring import token
+
+    token(ring, user=user, passphrase_file=passphrase_file, as_json=as_json)
+
+
+@rings.command()
+def key(
+    ring: shared.Ring,
+    user: shared.User,
+    output: Annotated[Path, typer.Option(help="Folder for the key.", metavar="FOLDER")],
+    epoch: shared.Epoch = None,
+    plain: Annotated[bool, typer.Option("--plain", help="Do not seal the key, to hand it over.")] = False,
+    passphrase_file: shared.PassphraseFile = None,
+    as_json: shared.AsJson = False,
+) -> None:
+    """Save the key of one user.
+
+    An ordinary key, for label, detect and verify; to check a proof others need it, too. It says nothing of the keys of
+    other users. It is sealed with the passphrase of the ring, if the ring is.
+
+    \b
+    Example: drw-hf ring key my-ring --user ann --output ann-key
+    """
+    from .ring import save_key
+
+    save_key(
+        ring, user=user, output=output, epoch=epoch, plain=plain, passphrase_file=passphrase_file, as_json=as_json
+    )
+
+
+@rings.command()
+def prove(
+    ring: shared.Ring,
+    user: shared.User,
+    users: shared.Users,
+    output: Annotated[Path, typer.Option(help="File for the proof.", metavar="JSON")],
+    epoch: shared.Epoch = None,
+    passphrase_file: shared.PassphraseFile = None,
+    as_json: shared.AsJson = False,
+) -> None:
+    """Write the proof that a user was declared.
+
+    With the user's key and the published root, others can check it, without the ring. Pass the very list that was
+    declared.
+
+    \b
+    Example: drw-hf ring prove my-ring --user ann --users users.txt --output proof.json
+    """
+    from .ring import prove
+
+    prove(ring, user=user, users=users, output=output, epoch=epoch, passphrase_file=passphrase_file, as_json=as_json)
+
+
+@rings.command()
+def rotate(
+    ring: shared.RingFolder, passphrase_file: shared.PassphraseFile = None, as_json: shared.AsJson = False
+) -> None:
+    """Open a new epoch: every user gets a new key.
+
+    Older epochs can still be searched (--epoch), and tokens stay valid.
+
+    \b
+    Example: drw-hf ring rotate my-ring
+    """
+    from .ring import rotate
+
+    rotate(ring, passphrase_file=passphrase_file, as_json=as_json)
 
 
 @app.command()

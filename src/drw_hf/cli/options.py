@@ -78,11 +78,25 @@ def model_option(name: str, help: str) -> typer.models.OptionInfo:
     )
 
 
+def file_option(name: str, help: str, metavar: str = "FILE") -> typer.models.OptionInfo:
+    """A file that is there."""
+    return typer.Option(name, help=help, metavar=metavar, exists=True, dir_okay=False)
+
+
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout, and nothing else there.")]
 Key = Annotated[
     str,
     typer.Option(
         "--key", help="Folder or repository of the key.", metavar="FOLDER_OR_REPO", autocompletion=complete_path
+    ),
+]
+KeyOrRing = Annotated[
+    str,
+    typer.Option(
+        "--key",
+        help="Folder or repository of the key, or of a key ring.",
+        metavar="FOLDER_OR_REPO",
+        autocompletion=complete_path,
     ),
 ]
 OptionalKey = Annotated[
@@ -137,4 +151,44 @@ TrustedRoots = Annotated[
 FirstSeen = Annotated[
     str | None,
     typer.Option("--suspect-first-seen", help="When the suspect was first seen (UTC).", metavar="DATE"),
+]
+
+# -- of detect and identify
+
+Suspect = Annotated[
+    str,
+    typer.Argument(
+        help="Who is asked: folder, Hub id, or the https:// address of an inference service.",
+        metavar="SUSPECT",
+        autocompletion=complete_path,
+    ),
+]
+Texts = Annotated[str, data_argument("What about; some hundred texts, better thousands", metavar="TEXTS")]
+Victim = Annotated[str | None, model_option("--victim", "Your own model, protected or not; it sharpens the test")]
+VictimTokenizer = Annotated[str | None, model_option("--tokenizer", "Your own tokenizer, where there is no --victim")]
+SuspectsTested = Annotated[int, typer.Option(help="Suspects tested in all, this one included.", min=1)]
+Looks = Annotated[int, typer.Option(help="Looks at the data in all, this one included.", min=1)]
+Level = Annotated[float, typer.Option(help="Level of the verdict.")]
+LabelMap = Annotated[
+    list[str] | None,
+    typer.Option(help="Renamed label, as in LABEL_0=negative. May be repeated.", metavar="OLD=NEW"),
+]
+GoldColumn = Annotated[str | None, typer.Option(help="Column of true labels.", metavar="NAME")]
+MaxQueries = Annotated[int | None, typer.Option(help="Ask so many texts at the most.", min=1, metavar="N")]
+Plot = Annotated[Path | None, typer.Option(help="Draw the figure.", metavar="PNG")]
+
+# -- of rings
+
+Ring = Annotated[
+    str, typer.Argument(help="Folder or repository of the key ring.", metavar="RING", autocompletion=complete_path)
+]
+RingFolder = Annotated[
+    Path,
+    typer.Argument(help="Folder of the key ring, which is changed.", metavar="RING", exists=True, file_okay=False),
+]
+RingOption = Annotated[str, model_option("--ring", "Your key ring")]
+Users = Annotated[Path, file_option("--users", "Text file with the users, one a line.")]
+User = Annotated[str, typer.Option("--user", help="The user.", metavar="NAME")]
+Epoch = Annotated[
+    int | None, typer.Option("--epoch", help="Epoch of the ring (default: the present one).", min=0, metavar="N")
 ]

@@ -10,9 +10,12 @@ from pathlib import Path
 import typer
 
 from ..errors import KeyFileError, WrongPassphraseError
-from ..keys import WatermarkKey
+from ..keys import KeyRing, WatermarkKey
+from ..keys.files import KEY, RING, RING_FILE, FileKind, kind_of
+from ..watermark.configuration import is_hub_id
 
 VARIABLE = "DRW_PASSPHRASE"
+CLASSES = {KEY: WatermarkKey, RING: KeyRing}
 
 
 def read_passphrase(file: Path | None) -> str | None:
@@ -42,22 +45,40 @@ def open_key(name_or_path: str, passphrase_file: Path | None = None) -> Watermar
     return open_sealed(name_or_path, passphrase_file)[0]
 
 
-def open_sealed(name_or_path: str, passphrase_file: Path | None = None) -> tuple[WatermarkKey, str | None]:
-    """The same, with the passphrase that opened it, to seal it again elsewhere; None for a plain key."""
+def open_ring(name_or_path: str, passphrase_file: Path | None = None) -> KeyRing:
+    """The same for a key ring."""
+    return open_sealed(name_or_path, passphrase_file, RING)[0]
+
+
+def open_sealed(
+    name_or_path: str, passphrase_file: Path | None = None, kind: FileKind = KEY
+) -> tuple[WatermarkKey | KeyRing, str | None]:
+    """A key or ring, with the passphrase that opened it, to seal it again elsewhere; None for a plain one."""
     place, subfolder = _place(name_or_path)
+    load = CLASSES[kind].from_pretrained
     passphrase = read_passphrase(passphrase_file)
     if passphrase is not None:
-        return WatermarkKey.from_pretrained(place, subfolder=subfolder, passphrase=passphrase), passphrase
+        return load(place, subfolder=subfolder, passphrase=passphrase), passphrase
     try:
-        return WatermarkKey.from_pretrained(place, subfolder=subfolder), None
+        return load(place, subfolder=subfolder), None
     except WrongPassphraseError:
         if not sys.stdin.isatty():
             raise WrongPassphraseError(
-                f"the key in {name_or_path} is sealed; give its passphrase with --passphrase-file or in the "
+                f"the {kind.noun} in {name_or_path} is sealed; give its passphrase with --passphrase-file or in the "
                 f"environment variable {VARIABLE}"
             ) from None
-    passphrase = typer.prompt("Passphrase of the key", hide_input=True, err=True)
-    return WatermarkKey.from_pretrained(place, subfolder=subfolder, passphrase=passphrase), passphrase
+    passphrase = typer.prompt(f"Passphrase of the {kind.noun}", hide_input=True, err=True)
+    return load(place, subfolder=subfolder, passphrase=passphrase), passphrase
+
+
+def kind_at(name_or_path: str) -> FileKind:
+    """What lies in a folder or repository: a ring, or else (if anything) a key."""
+    place, subfolder = _place(name_or_path)
+    if os.path.exists(place) or not is_hub_id(place):
+        return RING if os.path.isfile(os.path.join(place, RING_FILE)) else KEY
+    from ..hub.pull import pull_key_files
+
+    return kind_of(pull_key_files(place, subfolder=subfolder))
 
 
 def _place(name_or_path: str) -> tuple[str, str]:

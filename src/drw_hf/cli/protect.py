@@ -5,9 +5,10 @@ from typing import Any
 
 import typer
 
+from ..keys import KeyRing
 from .models import load_model, load_tokenizer
 from .output import Outcome, check_free, prints_outcome, show_progress
-from .passphrases import open_sealed
+from .passphrases import kind_at, open_sealed
 
 
 @prints_outcome
@@ -24,17 +25,21 @@ def run(
     replace_key: bool,
     **push_options: Any,
 ) -> Outcome:
-    """Wrap a model with a key, save it and, if asked to, push it with its key."""
+    """Wrap a model with a key or a ring, save it and, if asked to, push it with its key."""
     if output is None and push is None:
         raise typer.BadParameter("nowhere to put the protected model; pass --output, --push, or both")
     if output is not None:
         check_free(output, overwrite)
     show_progress()
-    opened, passphrase = open_sealed(key, passphrase_file)
+    opened, passphrase = open_sealed(key, passphrase_file, kind_at(key))
     protected = load_model(model, task=task, key=opened, label_kind=label_kind, replace_key=replace_key)
     tokenizer = load_tokenizer(model)
     document = {"key_fingerprint": opened.fingerprint, "label_kind": protected.config.label_kind}
-    lines = [f"Protected {model} with the key {opened.fingerprint}; it answers with {document['label_kind']} labels."]
+    is_ring = isinstance(opened, KeyRing)
+    what = f"key ring {opened.fingerprint}" if is_ring else f"key {opened.fingerprint}"
+    lines = [f"Protected {model} with the {what}; it answers with {document['label_kind']} labels."]
+    if is_ring:
+        lines.append("Every question names the user who asks it (user=, or the user's token at an endpoint).")
     if output is not None:
         protected.save_pretrained(output)
         tokenizer.save_pretrained(output)

@@ -9,7 +9,6 @@ import dataclasses
 import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -48,7 +47,6 @@ def identify(
     logged_counts: Mapping[int, int] | None = None,
     top: int = 20,
     chunk_size: int = 16_384,
-    threads: int | None = None,
     device: str | torch.device | None = None,
     resume: str | os.PathLike | None = None,
     progress: bool = True,
@@ -64,7 +62,7 @@ def identify(
         The owner's ring.
     users : iterable of str, path, Dataset column
         Whom to search, each once: any iterable of names (a generator is streamed), a text file with one user a line,
-        a column of a data set. Memory is bounded by ``chunk_size``, but for 24 bytes a user.
+        a column of a data set. Memory is bounded by ``chunk_size``, but for some 50 bytes a user.
     epoch : int, optional
         The ring's epoch to search; by default the present one.
     level : float
@@ -79,8 +77,6 @@ def identify(
         How many users to rank.
     chunk_size : int
         Users searched at a time.
-    threads : int, optional
-        Threads that score; by default one a core.
     device : torch device, optional
         Where to score; by default numpy does on the CPU. Results do not depend on it.
     resume : path, optional
@@ -107,20 +103,15 @@ def identify(
     p-values are corrected by Holm's procedure for all users that the ring declared, however few are searched. Where
     none were declared, or more are searched, they are corrected for those searched, and the result says so: who may
     choose the names afterwards finds one that fits. The leakers and the ranking are exact; they do not depend on the
-    order of the users, nor on ``chunk_size``, ``threads`` or ``device``.
+    order of the users, nor on ``chunk_size`` or ``device``. The work is Python's and the cipher's, on one core; for
+    many, give each process a part of the users: corrected for all who were declared, each part's leakers hold.
     """
-    if not isinstance(ring, KeyRing):
-        raise InvalidInputError(f"ring is a {type(ring).__name__}; expected a KeyRing (for one key there is detect)")
-    if not 0.0 < level < 1.0:
-        raise InvalidInputError(f"level={level!r}: expected a number between 0 and 1, like 1e-3")
-    corrected(0.0, 1, suspects_tested, looks)
-    threads = threads if threads is not None else os.cpu_count() or 1
-    for name, count in (("top", top), ("chunk_size", chunk_size), ("threads", threads)):
-        if isinstance(count, bool) or not isinstance(count, int | np.integer) or count < 1:
-            raise InvalidInputError(f"{name}={count!r}: expected an integer ≥ 1")
+    _check_settings(ring, level, suspects_tested, looks, {"top": top, "chunk_size": chunk_size})
     epoch = ring.epoch if epoch is None else epoch
     template = ring.template(epoch)
     stream, total = stream_users(users)
+    if total == 0:
+        raise _nobody()
     probe = _probe_of(suspect, texts, template, tokenizer, victim, progress, probing)
     _check_belongs(probe, template)
     if probe.logged is not None:
@@ -143,13 +134,12 @@ def identify(
     contest = _Contest(law.least_statistic(level / others), law.screen.error, int(top) if law.sd else 0)
     with ExitStack() as stack:
         ledger = None if resume is None else stack.enter_context(Ledger(resume, about))
-        pool = stack.enter_context(ThreadPoolExecutor(threads)) if threads != 1 else None
         bar = stack.enter_context(_progress_bar(total, progress))
-        for names, scores in _search(ring, int(epoch), stream, law, int(chunk_size), ledger, pool):
+        for names, scores in _search(ring, int(epoch), stream, law, int(chunk_size), ledger):
             contest.enter(names, scores)
             bar.update(len(names))
     if not contest.n_users:
-        raise InvalidInputError("the list of users is empty; give at least one user")
+        raise _nobody()
 
     declarations = [one for one in ring.declarations if one.epoch == epoch]
     declared = max(declarations, key=lambda one: one.count, default=None)
@@ -226,6 +216,24 @@ def holm(log10_p: Sequence[float], family: int, others: int = 1) -> list[float]:
         largest = max(largest, corrected(value, family - rank, others))
         found.append(largest)
     return found
+
+
+# -- what is asked for
+
+
+def _check_settings(ring: Any, level: float, suspects_tested: int, looks: int, counts: dict[str, int]) -> None:
+    if not isinstance(ring, KeyRing):
+        raise InvalidInputError(f"ring is a {type(ring).__name__}; expected a KeyRing (for one key there is detect)")
+    if not 0.0 < level < 1.0:
+        raise InvalidInputError(f"level={level!r}: expected a number between 0 and 1, like 1e-3")
+    corrected(0.0, 1, suspects_tested, looks)
+    for name, count in counts.items():
+        if isinstance(count, bool) or not isinstance(count, int | np.integer) or count < 1:
+            raise InvalidInputError(f"{name}={count!r}: expected an integer ≥ 1")
+
+
+def _nobody() -> InvalidInputError:
+    return InvalidInputError("the list of users is empty; give at least one user")
 
 
 # -- probing
@@ -328,7 +336,6 @@ def _search(
     law: _Law,
     size: int,
     ledger: Ledger | None,
-    pool: Executor | None,
 ) -> Iterator[tuple[list[str], np.ndarray]]:
     """Users and their scores, a chunk at a time: first those recorded, then the others."""
     seen, first = SeenUsers(), 0
@@ -343,7 +350,7 @@ def _search(
         first += len(names)
     while names := list(islice(stream, size)):
         digest = seen.add(names)
-        scores = _from_table_keys(lambda keys: law.screen.scores(keys, pool), ring, names, epoch)
+        scores = _from_table_keys(law.screen.scores, ring, names, epoch)
         if ledger:
             ledger.write(first, digest, scores)
         yield names, scores

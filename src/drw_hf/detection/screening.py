@@ -7,9 +7,7 @@ at most half a cell and T by at most :attr:`Screen.error`. So whoever cannot mat
 :func:`exact_statistic` then computes T for the few who can, just as :func:`drw_hf.detect` does.
 """
 
-import threading
 from collections.abc import Sequence
-from concurrent.futures import Executor
 from typing import Any
 
 import numpy as np
@@ -66,7 +64,9 @@ class Screen:
         if self._device is not None:
             arrays = [None if x is None else torch.from_numpy(x).to(self._device) for x in arrays]
         self._losses, self._slope, self._offset = arrays
-        self._own = threading.local()
+        # Encrypted into the same place again and again: fresh pages cost more than encrypting.
+        rows = max(1, _BLOCKS_AT_ONCE // max(len(token_ids), 1))
+        self._room = np.empty((rows, len(self._counters) + BLOCK_BYTES), dtype=np.uint8)
 
         # Within a cell the loss differs from that of its middle by at most f_w times half a cell. The rest is
         # rounding, whatever the order of the sum: of the score and of T itself.
@@ -75,12 +75,11 @@ class Screen:
         rounding = _rounding(len(token_ids), precision) + _rounding(len(token_ids), np.float64)
         self.error = 1.001 * float(min(frequency / (2 * _CELLS), 2.0) * size + rounding * magnitude)
 
-    def scores(self, table_keys: Sequence[bytes], pool: Executor | None = None) -> np.ndarray:
+    def scores(self, table_keys: Sequence[bytes]) -> np.ndarray:
         """The score of every key, float64; a key's score does not depend on the others."""
-        rows = max(1, _BLOCKS_AT_ONCE * BLOCK_BYTES // max(len(self._counters), 1))
-        parts = [table_keys[first : first + rows] for first in range(0, len(table_keys), rows)]
-        run = map if pool is None else pool.map
-        return np.concatenate([np.zeros(0), *run(self._score, parts)])
+        rows = len(self._room)
+        parts = [self._score(table_keys[first : first + rows]) for first in range(0, len(table_keys), rows)]
+        return np.concatenate([np.zeros(0), *parts])
 
     def _score(self, table_keys: Sequence[bytes]) -> np.ndarray:
         raw = self._encrypt(table_keys)
@@ -105,13 +104,10 @@ class Screen:
 
     def _encrypt(self, table_keys: Sequence[bytes]) -> np.ndarray:
         """The keys' blocks as 64-bit numbers: a row a key, two numbers a token."""
-        length = len(self._counters)
-        if getattr(self._own, "room", np.zeros((0, 0))).shape[0] < len(table_keys):
-            self._own.room = np.empty((len(table_keys), length + BLOCK_BYTES), dtype=np.uint8)
-        room = self._own.room[: len(table_keys)]  # a thread's own, used again: fresh pages cost more than encrypting
+        room = self._room[: len(table_keys)]
         for row, key in zip(room, table_keys, strict=True):
             Cipher(algorithms.AES256(key), modes.ECB()).encryptor().update_into(self._counters, row)
-        return room.view("<u8")[:, : length // 8]
+        return room.view("<u8")[:, : len(self._counters) // 8]
 
 
 def last_selected(tau: float) -> np.uint64:

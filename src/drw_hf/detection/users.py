@@ -100,9 +100,9 @@ class Ledger:
 
     def __init__(self, path: str | os.PathLike, about: Mapping[str, Any]) -> None:
         self.path = Path(path)
-        self.path.parent.mkdir(parents=True, exist_ok=True)
         content = json.dumps({"format": FORMAT, **about}, sort_keys=True)
         try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
             os.close(os.open(self.path, os.O_CREAT | os.O_RDWR, 0o600))  # scores come from keys: for the owner alone
             self._connection = sqlite3.connect(self.path)
             with self._connection:
@@ -136,10 +136,15 @@ class Ledger:
 
     def write(self, first: int, names: bytes, scores: np.ndarray) -> None:
         """Record a chunk: all of it or, after a crash, none."""
-        with self._connection:
-            self._connection.execute(
-                "INSERT OR REPLACE INTO chunks VALUES (?, ?, ?)", (first, names, scores.astype("<f8").tobytes())
-            )
+        record = (first, names, scores.astype("<f8").tobytes())
+        try:
+            with self._connection:
+                self._connection.execute("INSERT OR REPLACE INTO chunks VALUES (?, ?, ?)", record)
+        except sqlite3.Error as error:
+            raise InvalidInputError(
+                f"resume={str(self.path)!r} cannot be written any more ({error}); what it holds is whole, so free the "
+                "space or the file and start again"
+            ) from None
 
     def close(self) -> None:
         """Release the file."""

@@ -612,14 +612,14 @@ def _check(key: WatermarkKey) -> None:
     if not isinstance(key.secret, bytes) or len(key.secret) != derivation.SECRET_BYTES:
         raise InvalidKeyError(f"secret must be {derivation.SECRET_BYTES} bytes; leave it out to get fresh ones")
     for name, lowest, highest, open_below in (
-        ("frequency", 0.0, math.inf, True),
+        ("frequency", 0.0, 1e3, True),  # a finer cosine would need more of the hash than any probe has tokens
         ("epsilon", 0.0, 1e3, False),
         ("tau", 0.0, 1.0, False),
     ):
         value = getattr(key, name)
         number = isinstance(value, numbers.Real) and not isinstance(value, bool)
         if not (number and math.isfinite(value) and lowest <= value <= highest and not (open_below and value == 0)):
-            wanted = "> 0" if open_below else f"in [0, {highest:g}]"
+            wanted = f"in {'(' if open_below else '['}0, {highest:g}]"
             raise InvalidKeyError(f"{name}={value!r}: expected a finite number {wanted}")
     for name, choices in (("law", LAWS), ("scope", SCOPES), ("task", binding.TASKS)):
         if getattr(key, name) not in choices:
