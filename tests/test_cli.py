@@ -402,7 +402,7 @@ def test_usage_errors_exit_with_2(story, line, word):
     assert found.exit_code == 2 and word in found.output
 
 
-def test_an_interrupted_label_exits_cleanly_and_goes_on_where_it_stopped(here, monkeypatch):
+def test_an_interrupted_label_exits_cleanly_and_goes_on_where_it_stopped(here, monkeypatch, request):
     asked, ask = [], ModelTeacher.answer
 
     def counted(teacher, questions):
@@ -412,6 +412,8 @@ def test_an_interrupted_label_exits_cleanly_and_goes_on_where_it_stopped(here, m
         return ask(teacher, questions)
 
     monkeypatch.setattr(ModelTeacher, "answer", counted)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a test runner may have it ignored
+    request.addfinalizer(lambda: signal.signal(signal.SIGINT, before))
     line = "label innocent queries.txt --batch-size 50 --output interrupted --json"
     stopped = drw(line)
     assert stopped.exit_code == 130 and not stopped.stdout and "goes on where it stopped" in stopped.stderr

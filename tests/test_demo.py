@@ -14,7 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from drw_hf import WatermarkKey
-from drw_hf.cli import demo
+from drw_hf.cli import demo, demo_story
 from drw_hf.cli.main import app
 from drw_hf.detection import DetectionResult
 from drw_hf.errors import DatasetError
@@ -99,7 +99,7 @@ def test_the_table_is_what_the_json_says(played):
         figures = line[28:].split(maxsplit=3)
         assert figures[0] == f"{row['accuracy']:.1%}"
         if row["model"] in SUSPECTS:
-            assert figures[1:] == [f"{row['p_snr']:.1f}", demo.as_power(row["log10_p"]), row["verdict"]]
+            assert figures[1:] == [f"{row['p_snr']:.1f}", demo_story.as_power(row["log10_p"]), row["verdict"]]
     assert [row["model"] for row in models if "verdict" in row] == SUSPECTS
 
 
@@ -163,7 +163,7 @@ def test_the_next_steps_are_commands_that_exist(played, tmp_path, monkeypatch):
 
 def test_what_did_not_come_as_it_should_is_told():
     rows = [{"model": name, "verdict": "undecided", "explanation": f"Why {name}."} for name in SUSPECTS]
-    told = demo.outcome({"models": rows})
+    told = demo_story.outcome({"models": rows})
     assert len(told) == 3 and all(f"Why {name}." in line for name, line in zip(SUSPECTS, told, strict=True))
     assert "'not detected', and is 'undecided'" in told[2]
 
@@ -173,7 +173,7 @@ def test_what_did_not_come_as_it_should_is_told():
     [(0.0, "1.00"), (-0.2, "0.63"), (-2.5, "3e-3"), (-3.0, "1e-3"), (-38.01, "1e-38"), (-400.0, "1e-400")],
 )
 def test_p_values_are_written_as_people_write_them(log10, text):
-    assert demo.as_power(log10) == text
+    assert demo_story.as_power(log10) == text
 
 
 # -- a model and texts of one's own

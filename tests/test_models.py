@@ -530,7 +530,7 @@ def test_one_key_for_the_call_or_one_for_every_row(task, label_kind):
 def test_a_list_of_the_wrong_length_is_an_error():
     victim = make_victim()
     for n_keys in (0, 3, 5):
-        with pytest.raises(InvalidInputError, match=f"{n_keys} keys for a batch of 4"):
+        with pytest.raises(InvalidInputError, match=f"{n_keys} keys were given for a batch of 4"):
             answer(victim, make_batch(), watermark_key=[victim.key] * n_keys)
 
 

@@ -106,18 +106,20 @@ def _gold(dataset: Any, wanted: str | None, victim: Any) -> tuple[str, list[np.n
     if column is None:
         raise DatasetError(f"none of the columns {names} has a usual name for labels; pass label_column=...")
     labels = labels_of(victim.config)
-    numbers = _numbers(dataset.features[column], labels, column)
+    numbers = class_numbers(dataset.features[column], labels, column)
     several = victim.config.task == "token-classification"
     rows = []
     for place, row in enumerate(dataset.with_format(None)[column]):
         if several != isinstance(row, list | np.ndarray):
             what = "a list of labels, one for every word" if several else "one label"
             raise DatasetError(f"row {place} of the column {column!r} holds {type(row).__name__}; expected {what}")
-        rows.append(np.array([_number(label, numbers, column, place) for label in (row if several else [row])], int))
+        rows.append(
+            np.array([class_number(label, numbers, column, place) for label in (row if several else [row])], int)
+        )
     return column, rows
 
 
-def _numbers(feature: Any, labels: Sequence[str], column: str) -> dict[Any, int]:
+def class_numbers(feature: Any, labels: Sequence[str], column: str) -> dict[Any, int]:
     """The model's class number of every label that may stand in the column: by name where it has names."""
     feature = getattr(feature, "feature", feature)
     order = {label: number for number, label in enumerate(labels)}
@@ -133,7 +135,8 @@ def _numbers(feature: Any, labels: Sequence[str], column: str) -> dict[Any, int]
     return {number: order[name] for number, name in enumerate(names)}
 
 
-def _number(label: Any, numbers: dict[Any, int], column: str, place: int) -> int:
+def class_number(label: Any, numbers: dict[Any, int], column: str, place: int) -> int:
+    """The class of one label, by :func:`class_numbers`; −1 for one that is missing."""
     if label is None or (isinstance(label, int | np.integer) and label in _NO_LABEL):
         return -1
     if not isinstance(label, str | int | np.integer) or label not in numbers:

@@ -34,7 +34,7 @@ def load_data(
 
     Lines of a text file are texts or, for a tagger, words between spaces.
     """
-    rows = _one_split(_load(name, subset), name, split)
+    rows = _one_split(load_any(name, subset), name, split)
     if Path(name).suffix == ".txt":
         rows = rows.filter(lambda texts: [bool(text.strip()) for text in texts], input_columns="text", batched=True)
         if task == "token-classification":
@@ -42,7 +42,7 @@ def load_data(
     if not len(rows):
         raise DatasetError(f"{name} holds no rows; there is nothing to ask about")
     if task is not None:
-        _check_columns(rows, name, task, text_columns)
+        check_columns(rows, name, task, text_columns)
     return rows if limit is None else rows.select(range(min(limit, len(rows))))
 
 
@@ -71,7 +71,8 @@ def save_data(rows: datasets.Dataset, output: Path) -> None:
         rows.save_to_disk(output)
 
 
-def _load(name: str, subset: str | None) -> Any:
+def load_any(name: str, subset: str | None) -> Any:
+    """A data set with all its splits, from a file, a folder or the Hub."""
     path = Path(name)
     if not path.exists() and (path.suffix in READERS or not is_hub_id(name)):
         raise DatasetError(f"there is no file or folder {name}, and it is no Hub id (owner/name)")
@@ -104,7 +105,7 @@ def _one_split(found: Any, name: str, split: str | None) -> datasets.Dataset:
     return found[split]
 
 
-def _check_columns(rows: datasets.Dataset, name: str, task: str, text_columns: list[str] | None) -> None:
+def check_columns(rows: datasets.Dataset, name: str, task: str, text_columns: list[str] | None) -> None:
     """Before a model is loaded: does the data have what the model is asked about?"""
     try:
         find_text_columns(rows.column_names, task, text_columns)

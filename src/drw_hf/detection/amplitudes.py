@@ -135,8 +135,7 @@ def compute_amplitudes(
     if not found:
         whose = {"victim": "the clean victim predicts", "gold": "the true label is", "suspect": "the suspect predicts"}
         raise InvalidInputError(
-            f"of {n} probes there are {is_target.sum()} for which {whose[chosen_by]} the target class; "
-            + reasons[0]
+            f"of {n} probes there are {is_target.sum()} for which {whose[chosen_by]} the target class; " + reasons[0]
         )
     distinct = np.unique(np.concatenate([tokens for tokens, _ in found.values()]))
 

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from datasets import Dataset, concatenate_datasets
 
 from ..detection import Identification, detect, identify, probe_suspect
@@ -66,11 +67,13 @@ def leak(theft: Theft, ring: KeyRing, colluders: Sequence[str], folder: Any, see
     return distil(student, theft.tokenizer, answers, folder, epochs, seed=seed)
 
 
-def search(theft: Theft, ring: KeyRing, users: Sequence[str], suspect: Any, folder: Any) -> Identification:
-    """Who among the users, by text that the suspect never saw."""
+def search(
+    theft: Theft, ring: KeyRing, users: Sequence[str], suspect: Any, folder: Any, rows: Dataset | None = None
+) -> Identification:
+    """Who among the users; by text that the suspect never saw, unless rows are given."""
     return identify(
         suspect,
-        theft.text(theft.unseen),
+        theft.text(theft.unseen if rows is None else rows),
         ring=ring,
         users=users,
         tokenizer=theft.tokenizer,
@@ -150,52 +153,66 @@ def _rounded(p_values: np.ndarray) -> list[float]:
 
 
 def _of_coalition(
-    theft: Theft, ring: KeyRing, users: Sequence[str], colluders: Sequence[str], folder: str, seed: int
-) -> tuple[dict[str, Any], Identification]:
-    """What the search says of a student of these users, and of those who have nothing to do with it."""
-    found = search(theft, ring, users, leak(theft, ring, colluders, folder, seed), folder)
-    named = {finding.user: finding for finding in found.leakers}
-    record: dict[str, Any] = {"n_users": len(users), "seed": seed, "n_tokens": found.n_tokens, "colluders": []}
-    for user in colluders:
-        alone = detect(found.probe, key=ring.key_for(user))
-        record["colluders"].append(
-            {"user": user, "z": alone.z_score, "log10_p": alone.log10_p, "named": user in named}
-        )
-    record["corrected"] = {user: finding.log10_corrected for user, finding in named.items()}
-    record["innocents_named"] = sorted(set(named) - set(colluders))
-    others = np.array([user not in set(colluders) for user in users])
-    p_values = found.p_values()[others]
-    record["others"] = uniformity(p_values)
-    return {**record, "p_values": _rounded(p_values) if len(colluders) == 1 else None}, found
+    theft: Theft,
+    ring: KeyRing,
+    users: Sequence[str],
+    colluders: Sequence[str],
+    folder: str,
+    seed: int,
+    figure: Path | None = None,
+) -> dict[str, Any]:
+    """What the search says of a student of these users, by text it never saw and by its queries."""
+    student = leak(theft, ring, colluders, folder, seed)
+    record: dict[str, Any] = {"n_users": len(users), "seed": seed, "colluders": list(colluders)}
+    for where, rows in (("unseen", theft.unseen), ("queries", theft.queries)):
+        found = search(theft, ring, users, student, folder, rows)
+        named = {finding.user for finding in found.leakers}
+        tests = [detect(found.probe, key=ring.key_for(user)) for user in colluders]
+        innocent = np.array([user not in colluders for user in users])
+        record[where] = {
+            "n_tokens": found.n_tokens,
+            "z": [test.z_score for test in tests],
+            "log10_p": [test.log10_p for test in tests],
+            "named": [user in named for user in colluders],
+            "innocents_named": len(named - set(colluders)),
+            "others": uniformity(found.p_values()[innocent]),
+        }
+        if figure is not None and where == "unseen":
+            found.plot(figure)
+            record[where]["p_values"] = _rounded(found.p_values()[innocent])
+    return record
 
 
 def _of_nobody(theft: Theft, ring: KeyRing, users: Sequence[str], folder: str) -> dict[str, Any]:
     """What the search says of a model that was trained on true labels."""
     found = search(theft, ring, users, train_on_gold(TAGGER, theft.tokenizer, theft.queries, folder, 31, 4), folder)
-    return {
-        "n_users": len(users),
-        "verdict": found.verdict,
-        "innocents_named": [finding.user for finding in found.leakers],
-        "others": uniformity(found.p_values()),
-    }
+    innocents = {"innocents_named": len(found.leakers), "others": uniformity(found.p_values())}
+    return {"n_users": len(users), "verdict": found.verdict, "unseen": innocents}
 
 
 def _of_shared_matrix(theft: Theft, centred: bool, n_users: int, folder: str) -> dict[str, Any]:
-    """What users who share M look like on a student of the first of them."""
+    """What users who share M look like on a student of the first of them; and users with an M each, to compare."""
     crowd = SharedMatrix(theft, centred)
     leaker = crowd.key_for(0)
     student = steal(theft, theft.protected(leaker), folder)
-    texts = theft.text(theft.unseen)
     settings = {"tokenizer": theft.tokenizer, "victim": theft.victim, "cache_dir": folder, "progress": False}
-    probe = probe_suspect(student, texts, key=leaker, **settings)
+    probe = probe_suspect(student, theft.text(theft.unseen), key=leaker, **settings)
     true, *others = crowd.tests(probe, range(n_users))
-    p_values = np.array([test.p_value for test in others])
+    strangers = [SharedMatrix(theft, centred, seed).tests(probe, [0])[0] for seed in range(1, n_users // 3 + 1)]
     return {
         "n_users": n_users,
         "leaker_z": true.z_score,
+        "unseen": _as_if_independent(others, n_users),
+        "own matrix": _as_if_independent(strangers, n_users),
+    }
+
+
+def _as_if_independent(tests: Sequence[ExactTest], n_users: int) -> dict[str, Any]:
+    p_values = np.array([test.p_value for test in tests])
+    return {
+        "largest_z": max(test.z_score for test in tests),
+        "innocents_named": sum(test.p_bound * n_users <= LEVEL for test in tests),
         "others": uniformity(p_values),
-        "largest_z": max(test.z_score for test in others),
-        "innocents_named": [n for n, test in enumerate(others, start=1) if test.p_bound * n_users <= LEVEL],
         "p_values": _rounded(p_values),
     }
 
@@ -211,12 +228,7 @@ def parts(
         theft = make_theft(TAGGER, folder)
         return theft, make_ring(theft, users)
 
-    def one() -> dict[str, Any]:
-        record, found = _of_coalition(*scene(), users, chosen[:1], folder, seeds[0])
-        found.plot(figure)
-        return record
-
-    yield ONE, one
+    yield ONE, lambda: _of_coalition(*scene(), users, chosen[:1], folder, seeds[0], figure)
     yield NOBODY, lambda: _of_nobody(*scene(), users, folder)
     for name, centred in ((CENTRED, True), (UNCENTRED, False)):
         yield name, lambda centred=centred: _of_shared_matrix(scene()[0], centred, n_shared, folder)
@@ -224,7 +236,7 @@ def parts(
         for size in COALITIONS:
             yield (
                 f"{size} users, seed {seed}",
-                lambda size=size, seed=seed: _of_coalition(*scene(), users, chosen[:size], folder, seed)[0],
+                lambda size=size, seed=seed: _of_coalition(*scene(), users, chosen[:size], folder, seed),
             )
 
 
@@ -253,24 +265,27 @@ def report(output: Path) -> str:
 
 
 def _innocents_table(records: dict[str, dict[str, Any]]) -> list[str]:
-    rows = {
-        ONE: "ring, student of one user",
-        NOBODY: "ring, model trained on true labels",
-        CENTRED: "one M for all, centred vectors, student of one user",
-        UNCENTRED: "one M for all, the paper's vectors, student of one user",
-    }
-    lines = ["| innocent users' p-values | users | p ≤ 0.05 | p ≤ 0.01 | p ≤ 0.001 | Kolmogorov–Smirnov | named |"]
-    lines.append("| --- " * 7 + "|")
-    for part, title in rows.items():
+    rows = [
+        (ONE, "unseen", "a ring; student of one user"),
+        (NOBODY, "unseen", "a ring; model trained on true labels"),
+        (CENTRED, "unseen", "**one M for all**, centred vectors; student of one user"),
+        (CENTRED, "own matrix", "the same student, an M for each"),
+        (UNCENTRED, "unseen", "**one M for all**, the paper's vectors; student of one user"),
+        (UNCENTRED, "own matrix", "the same student, an M for each"),
+    ]
+    lines = ["| innocent users' p-values | users | p ≤ 0.05 | p ≤ 0.01 | p ≤ 0.001 | largest z | KS test | named |"]
+    lines.append("| --- " * 8 + "|")
+    for part, which, title in rows:
         if part in records:
-            record, found = records[part], records[part]["others"]
-            shares = " | ".join(f"{found['shares'][str(level)]:.2%}" for level in LEVELS)
-            test = f"D {found['ks_distance']:.3f}, p {_figure(found['ks_p'])}"
-            lines.append(f"| {title} | {found['n']:,} | {shares} | {test} | {len(record['innocents_named'])} |")
+            found = records[part][which]
+            uniform = found["others"]
+            shares = " | ".join(f"{uniform['shares'][str(level)]:.2%}" for level in LEVELS)
+            rest = f"{_z(uniform['smallest']):.1f} | p {_figure(uniform['ks_p'])} | {found['innocents_named']:,}"
+            lines.append(f"| {title} | {uniform['n']:,} | {shares} | {rest} |")
     if ONE in records:
-        found = records[ONE]["others"]
-        within = " | ".join("{:.2%} to {:.2%}".format(*found["expected"][str(level)]) for level in LEVELS)
-        lines.append(f"| 99.9 % of honest tests give | {found['n']:,} | {within} | | 0 |")
+        uniform = records[ONE]["unseen"]["others"]
+        within = " | ".join("{:.2%} to {:.2%}".format(*uniform["expected"][str(level)]) for level in LEVELS)
+        lines.append(f"| *99.9 % of honest tests give* | {uniform['n']:,} | {within} | | | |")
     return lines
 
 
@@ -279,16 +294,23 @@ def _coalitions_table(records: dict[str, dict[str, Any]]) -> list[str]:
     for record in records.values():
         if "colluders" in record:
             by_size.setdefault(len(record["colluders"]), []).append(record)
-    lines = ["| users who pooled | students | named | z of each | log₁₀ p of each | innocents named |"]
-    lines.append("| --- " * 6 + "|")
+    lines = ["| users who pooled | students | probed with | mean z (range) | log₁₀ p | named | innocents named |"]
+    lines.append("| --- " * 7 + "|")
     for size, some in sorted(by_size.items()):
-        each = [colluder for record in some for colluder in record["colluders"]]
-        z, log10_p = ([colluder[name] for colluder in each] for name in ("z", "log10_p"))
-        lines.append(
-            f"| {size} | {len(some)} | {sum(colluder['named'] for colluder in each)} of {len(each)} "
-            f"| {_range(z)} | {_range(log10_p)} | {sum(len(record['innocents_named']) for record in some)} |"
-        )
+        for where, title in (("unseen", "unseen text"), ("queries", "the queries")):
+            z, log10_p, named = (
+                [value for record in some for value in record[where][name]] for name in ("z", "log10_p", "named")
+            )
+            wrong = sum(record[where]["innocents_named"] for record in some)
+            lines.append(
+                f"| {size} | {len(some)} | {title} | {np.mean(z):.1f} ({_range(z)}) | {_range(log10_p)} "
+                f"| {sum(named)} of {len(named)} | {wrong} |"
+            )
     return lines
+
+
+def _z(p: float) -> float:
+    return float(-torch.special.ndtri(torch.tensor(p, dtype=torch.float64)))
 
 
 def _range(values: Sequence[float]) -> str:

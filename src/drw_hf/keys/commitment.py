@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-_DOMAIN = b"drw-hf key commitment v1"
+DOMAIN = b"drw-hf key commitment v1"
 
 
 def encode(value: Any) -> bytes:
@@ -43,4 +43,4 @@ def encode(value: Any) -> bytes:
 
 def commit(secret: bytes, fields: dict[str, Any]) -> str:
     """The commitment to a key, as 64 hexadecimal digits."""
-    return hashlib.sha256(_DOMAIN + secret + encode(fields)).hexdigest()
+    return hashlib.sha256(DOMAIN + secret + encode(fields)).hexdigest()

@@ -22,7 +22,7 @@ import numpy as np
 
 from ..errors import InvalidInputError, InvalidKeyError, KeyFileError, KeySerializationError
 from . import derivation, merkle
-from .commitment import _DOMAIN as _KEY_DOMAIN
+from .commitment import DOMAIN as KEY_DOMAIN
 from .commitment import encode
 from .files import RING, RING_VERSION, encode_ring, read_ring, write_ring
 from .hash_rules import HashRule, KeyedRule
@@ -511,7 +511,7 @@ class KeyRing:
         before, after = _around_key_id(self.template(epoch).replace(created_at=self._epochs[epoch].opened_at))
         found = []
         for user, secret in zip(users, self._user_secrets(epoch, users), strict=True):
-            content = b"".join((_KEY_DOMAIN, secret, before, _key_id(secret).encode(), after))
+            content = b"".join((KEY_DOMAIN, secret, before, _key_id(secret).encode(), after))
             commitment = hashlib.sha256(content).digest()
             found.append((commitment, merkle.leaf_hash(commitment, user)))
         return found

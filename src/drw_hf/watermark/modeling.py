@@ -346,6 +346,8 @@ class _WatermarkedModel(PreTrainedModel):
 
         With a ring, the model's own or the one given, ``user`` says whose key it is.
         """
+        if key is None and user is None:
+            raise InvalidInputError("use_key needs a WatermarkKey, or with a ring the user=; got neither")
         with self._overridden(self._checked(self._key_slot.key if key is None else key, user)):
             yield self
 
