@@ -202,8 +202,11 @@ def test_detect_shows_the_finding_and_nothing_of_the_key_but_its_public_names(st
 
 
 def test_an_innocent_model_exits_with_0_and_too_little_with_4(story):
-    innocent = drw("detect innocent probes.txt --key key --victim tagger")
-    assert innocent.exit_code == 0 and innocent.stdout.startswith("not detected"), innocent.output
+    innocent = drw("detect innocent probes.txt --key key --victim tagger --json")
+    found = json.loads(innocent.stdout)
+    # The key is fresh in every run: one in twenty makes an innocent model look suspicious enough to be undecided.
+    expected = {0: "not detected", 4: "undecided"} if found["log10_p"] < -1.3 else {0: "not detected"}
+    assert expected.get(innocent.exit_code) == found["verdict"], innocent.output
     few = drw("detect innocent few.txt --key key --victim tagger --json")
     assert few.exit_code == 4 and json.loads(few.stdout)["verdict"] == "undecided"
 

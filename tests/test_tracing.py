@@ -4,15 +4,14 @@ The always-on part has a small tagger, a student of one user and one of two; the
 """
 
 import json
-import subprocess
-import sys
 
 import datasets
 import numpy as np
 import pytest
 from scipy import stats
 
-from drw_hf import WatermarkKey, detect, identify
+from drw_hf import KeyRing, WatermarkKey, detect, identify
+from drw_hf.detection import probe_suspect
 from drw_hf.experiments import theft as scene
 from drw_hf.experiments import tracing
 from drw_hf.experiments.tracing import SharedMatrix, leak, make_ring, search, uniformity
@@ -101,13 +100,17 @@ def test_the_finding_is_proven_to_others_with_one_users_key_and_without_the_mast
 
 
 def test_a_ring_that_declared_nobody_names_the_leaker_and_says_what_is_missing(theft, found):
-    undeclared = make_ring(theft, USERS[:1]).rotate()  # nobody is declared in the new epoch
-    again = identify(found.probe, ring=undeclared, users=USERS, epoch=0, progress=False)
-    assert [finding.user for finding in again.leakers] == ONE, "epoch 0 is the epoch in which he was answered"
-    assert not again.committed and again.n_undeclared == len(USERS) - 1
-    never = identify(found.probe, ring=undeclared, users=USERS, progress=False)
-    assert never.leakers == [] and never.n_declared is None and not never.committed
-    assert "No users were declared beforehand" in never.explanation
+    ring = KeyRing.generate(theft.victim, tokenizer=theft.tokenizer, target="NNP", secret=tracing.SECRET)
+    again = identify(found.probe, ring=ring, users=USERS, progress=False)
+    assert [finding.user for finding in again.leakers] == ONE
+    assert again.n_declared is None and again.leakers[0].declared is None and not again.committed
+    assert "No users were declared beforehand" in again.explanation
+
+
+def test_he_is_found_in_the_epoch_in_which_he_was_answered(theft, found):
+    ring = make_ring(theft, USERS).rotate()
+    assert identify(found.probe, ring=ring, users=USERS, progress=False).leakers == []
+    assert identify(found.probe, ring=ring, users=USERS, epoch=0, progress=False).leakers == found.leakers
 
 
 def test_a_leaker_who_was_not_declared_is_reported_as_such(theft, found):
@@ -148,16 +151,16 @@ def test_one_or_several_are_named_among_ten_thousand_and_nobody_else(folder):
 
 
 def test_users_who_share_a_matrix_accuse_each_other(theft, folder):
-    crowd = SharedMatrix(theft, centred=True)
-    student = scene.steal(theft, theft.protected(crowd.key_for(0)), folder)
-    probe = detect(
-        student, theft.text(theft.unseen), key=crowd.key_for(0), tokenizer=theft.tokenizer, victim=theft.victim,
-        progress=False,
-    ).probe  # fmt: skip
-    true, *others = crowd.tests(probe, range(300))
-    assert true.z_score == pytest.approx(detect(probe, key=crowd.key_for(0)).z_score), "the test is the one of detect"
-    assert true.z_score > 10
-    assert uniformity(np.array([test.p_value for test in others]))["ks_p"] < 1e-3
+    crowd = SharedMatrix(theft, centred=False)
+    key = crowd.key_for(0)
+    student = scene.steal(theft, theft.protected(key), folder)
+    texts = theft.text(theft.unseen)
+    probe = probe_suspect(student, texts, key=key, tokenizer=theft.tokenizer, victim=theft.victim, progress=False)
+    true, *others = crowd.tests(probe, range(50))
+    assert true.z_score == pytest.approx(detect(probe, key=key).z_score), "the test is the one of detect"
+    assert np.median([test.p_value for test in others]) < 1e-3
+    strangers = [SharedMatrix(theft, centred=False, seed=seed).tests(probe, [0])[0] for seed in range(1, 50)]
+    assert stats.kstest([test.p_value for test in strangers], "uniform").pvalue > 1e-3, "with an M for each"
 
 
 # -- the experiment
@@ -189,5 +192,3 @@ def test_the_experiment_goes_on_where_it_was_stopped(tmp_path, monkeypatch):
 def test_the_tables_in_the_docs_follow_from_the_raw_lines(request):
     output = request.config.rootpath / "docs" / "results" / "tracing.jsonl"
     assert output.with_suffix(".md").read_text() == tracing.report(output)
-    command = [sys.executable, "-m", "drw_hf.experiments.tracing", "--help"]
-    assert "--output" in subprocess.run(command, capture_output=True, text=True, check=True).stdout
