@@ -22,8 +22,9 @@ SECRET_BYTES = 32
 BLOCK_BYTES = 16  # one AES block: two 64-bit numbers
 _SALT = b"drw-hf key derivation v1"
 TABLES = "direct/tables"
+DRAWS = "hard labels"
 MATRIX = "paper/M"
-_ROWS_AT_ONCE = 512  # bounds the memory of deriving M; small enough for the cache, and for torch to use one thread
+_ROWS_AT_ONCE = 1024  # bounds the memory of deriving M; small enough for the cache, and for torch to use one thread
 
 
 def subkey(secret: bytes, domain: str) -> bytes:

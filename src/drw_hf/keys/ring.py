@@ -193,8 +193,11 @@ class KeyRing:
         This is what a search through many users needs of their keys, several times as fast as making the keys. A
         user who is named twice is answered twice.
         """
-        epoch = self._existing(epoch)
-        return [key for chunk in _encoded(users) for key in self._table_keys(epoch, chunk)]
+        return self._subkeys(users, epoch, derivation.TABLES)
+
+    def draw_keys(self, users: Sequence[str], epoch: int | None = None) -> list[bytes]:
+        """For every user the sub-key by which ``key_for(user)`` draws hard labels, without making the key."""
+        return self._subkeys(users, epoch, derivation.DRAWS)
 
     def template(self, epoch: int | None = None) -> WatermarkKey:
         """A key with what all users' keys of an epoch have in common (task, labels, target, τ, rule ...).
@@ -496,9 +499,11 @@ class KeyRing:
         domain = b"ring/user/" + _as_bytes(epoch)
         return (derivation.expand(self._extracted, domain + user) for user in users)
 
-    def _table_keys(self, epoch: int, users: list[bytes]) -> list[bytes]:
-        extract, expand, domain = derivation.extract, derivation.expand, derivation.TABLES.encode()
-        return [expand(extract(secret), domain) for secret in self._user_secrets(epoch, users)]
+    def _subkeys(self, users: Sequence[str], epoch: int | None, domain: str) -> list[bytes]:
+        epoch, extract, expand, info = self._existing(epoch), derivation.extract, derivation.expand, domain.encode()
+        return [
+            expand(extract(secret), info) for chunk in _encoded(users) for secret in self._user_secrets(epoch, chunk)
+        ]
 
     def _derive(self, epoch: int, user: bytes) -> WatermarkKey:
         (secret,) = self._user_secrets(epoch, [user])

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from ..errors import InvalidInputError, ModelOutputError
-from ..keys.derivation import keystream_blocks, to_unit_interval
+from ..keys.derivation import DRAWS, keystream_blocks, to_unit_interval
 from ..keys.key import WatermarkKey
 from ..keys.ring import KeyRing
 from .perturbation import is_marked, periodic_signal, soft_output
@@ -28,9 +28,9 @@ class RingUsers:
         """What the keys of all users have in common."""
         return self.ring.template()
 
-    def key_of_row(self, row: int) -> WatermarkKey:
-        """The key that marks a row."""
-        return self.ring.key_for(self.users if isinstance(self.users, str) else self.users[row])
+    def key(self) -> WatermarkKey:
+        """The key that marks all rows, of a single user."""
+        return self.ring.key_for(self.users if isinstance(self.users, str) else self.users[0])
 
 
 Keys = WatermarkKey | Sequence[WatermarkKey] | RingUsers
@@ -121,13 +121,13 @@ def _row_keys(keys: Keys, n_rows: int) -> Keys:
         return keys
     given, what = (keys.users, "users") if isinstance(keys, RingUsers) else (list(keys), "keys")
     if isinstance(given, str):
-        return keys.key_of_row(0)
+        return keys.key()
     if len(given) != n_rows:
         raise InvalidInputError(
             f"{len(given)} {what} were given for a batch of {n_rows} rows; give one, or one for every row"
         )
     if len(set(given)) == 1:
-        return keys.key_of_row(0) if isinstance(keys, RingUsers) else given[0]
+        return keys.key() if isinstance(keys, RingUsers) else given[0]
     return keys if isinstance(keys, RingUsers) else given
 
 
@@ -220,15 +220,19 @@ def _keyed_draws(query: Query, keys: Keys, view: TokenView, sampled: torch.Tenso
     """The keyed numbers of all sampled items, in the order of ``tensor[sampled]``."""
     input_ids, ordinary = query.input_ids.cpu().numpy(), view.ordinary.cpu().numpy()
     first_sentence, sampled = view.first_sentence.cpu().numpy(), sampled.cpu().numpy()
+    rows = np.flatnonzero(sampled.reshape(len(sampled), -1).any(axis=1))
     draws = []
-    for row in np.flatnonzero(sampled.reshape(len(sampled), -1).any(axis=1)):
-        if isinstance(keys, RingUsers):
-            key = keys.key_of_row(row)
-        else:
-            key = keys if isinstance(keys, WatermarkKey) else keys[row]
+    for row, draw_key in zip(rows, _draw_keys(keys, rows), strict=True):
         message = text_message(input_ids[row], ordinary[row], first_sentence[row])
         if sampled.ndim == 1:
-            draws.append(keyed_uniforms(key, message, 1))
+            draws.append(keyed_uniforms(draw_key, message, 1))
         else:  # a token's place is counted in ordinary tokens, which no padding shifts
-            draws.append(keyed_uniforms(key, message, ordinary[row].sum())[sampled[row][ordinary[row]]])
+            draws.append(keyed_uniforms(draw_key, message, ordinary[row].sum())[sampled[row][ordinary[row]]])
     return torch.from_numpy(np.concatenate(draws))
+
+
+def _draw_keys(keys: Keys, rows: np.ndarray) -> list[bytes]:
+    """The sub-key that draws each row's labels."""
+    if isinstance(keys, RingUsers):
+        return keys.ring.draw_keys([keys.users[row] for row in rows])
+    return [(keys if isinstance(keys, WatermarkKey) else keys[row]).subkey(DRAWS) for row in rows]

@@ -11,7 +11,6 @@ import numpy as np
 import torch
 
 from ..keys.derivation import uniforms
-from ..keys.key import WatermarkKey
 from .perturbation import SMALLEST_LOG
 
 _BOUNDARY = -1  # stands in a message where one text of a pair ends and the other begins
@@ -24,9 +23,12 @@ def text_message(token_ids: np.ndarray, ordinary: np.ndarray, first_sentence: np
     return np.concatenate(parts).astype("<i4").tobytes()
 
 
-def keyed_uniforms(key: WatermarkKey, message: bytes, count: int) -> np.ndarray:
-    """``count`` numbers in [0, 1) for the positions of one text, the same everywhere and for ever."""
-    seed = hashlib.blake2b(message, digest_size=32, key=key.subkey("hard labels")).digest()
+def keyed_uniforms(draw_key: bytes, message: bytes, count: int) -> np.ndarray:
+    """``count`` numbers in [0, 1) for the positions of one text, the same everywhere and for ever.
+
+    ``draw_key`` is the key's sub-key for :data:`~drw_hf.keys.derivation.DRAWS`.
+    """
+    seed = hashlib.blake2b(message, digest_size=32, key=draw_key).digest()
     return uniforms(seed, count)
 
 
