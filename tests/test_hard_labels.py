@@ -77,7 +77,9 @@ def test_keyed_numbers_match_the_committed_vectors():
         ids = np.array(case["token_ids"])
         message = text_message(ids, np.ones(len(ids), bool), np.arange(len(ids)) < case["first_sentence"])
         assert message.hex() == case["message"]
-        np.testing.assert_allclose(keyed_uniforms(key.subkey(DRAWS), message, 3), case["uniforms"], rtol=0, atol=1e-15)
+        np.testing.assert_allclose(
+            keyed_uniforms([key.subkey(DRAWS)], [message], [3]), case["uniforms"], rtol=0, atol=1e-15
+        )
 
 
 @pytest.mark.parametrize("task", TASKS)
@@ -112,11 +114,11 @@ def test_position_text_and_boundary_decide_the_draw():
     whole = text_message(row, every, every)
     as_pair = text_message(row, every, np.array([True, True, False, False]))
     assert whole != as_pair
-    numbers = keyed_uniforms(key.subkey(DRAWS), whole, 4)
+    numbers = keyed_uniforms([key.subkey(DRAWS)], [whole], [4])
     assert len(set(numbers)) == 4, "the same word at another place is another draw"
-    np.testing.assert_array_equal(keyed_uniforms(key.subkey(DRAWS), whole, 2), numbers[:2])
+    np.testing.assert_array_equal(keyed_uniforms([key.subkey(DRAWS)], [whole], [2]), numbers[:2])
     other = make_key(make_model(), secret=b"\x01" * 32)
-    assert not np.isin(keyed_uniforms(other.subkey(DRAWS), whole, 4), numbers).any()
+    assert not np.isin(keyed_uniforms([other.subkey(DRAWS)], [whole], [4]), numbers).any()
 
 
 def test_a_pair_draws_otherwise_than_the_same_words_in_one_text(tokenizer):
@@ -164,7 +166,7 @@ def test_labels_are_drawn_with_the_probabilities_of_y(sampling):
 
 def test_keyed_numbers_are_uniform_over_texts_and_positions():
     key = make_key(make_model())
-    numbers = [keyed_uniforms(key.subkey(DRAWS), i.to_bytes(4, "little"), 8) for i in range(2000)]
+    numbers = [keyed_uniforms([key.subkey(DRAWS)], [i.to_bytes(4, "little")], [8]) for i in range(2000)]
     assert stats.kstest(np.ravel(numbers), "uniform").pvalue > 1e-4
     assert np.abs(np.corrcoef(np.array(numbers).T) - np.eye(8)).max() < 4.5 / np.sqrt(2000)
 

@@ -50,9 +50,19 @@ def keystream(stream_key: bytes, first_block: int, n_blocks: int) -> bytes:
 
 def keystream_blocks(stream_key: bytes, blocks: np.ndarray) -> bytes:
     """The same stream at block numbers in any order: counter mode is the cipher applied to the counters."""
-    counters = np.zeros((len(blocks), 2), dtype=">u8")
-    counters[:, 1] = blocks
-    return Cipher(algorithms.AES256(stream_key), modes.ECB()).encryptor().update(counters.tobytes())
+    return encrypted(stream_key, counters(blocks))
+
+
+def counters(blocks: np.ndarray) -> bytes:
+    """Block numbers as the cipher's input."""
+    numbers = np.zeros((len(blocks), 2), dtype=">u8")
+    numbers[:, 1] = blocks
+    return numbers.tobytes()
+
+
+def encrypted(stream_key: bytes, blocks: bytes) -> bytes:
+    """The stream at the blocks whose counters these are."""
+    return Cipher(algorithms.AES256(stream_key), modes.ECB()).encryptor().update(blocks)
 
 
 def to_unit_interval(stream: bytes) -> np.ndarray:

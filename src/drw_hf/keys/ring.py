@@ -193,11 +193,13 @@ class KeyRing:
         This is what a search through many users needs of their keys, several times as fast as making the keys. A
         user who is named twice is answered twice.
         """
-        return self._subkeys(users, epoch, derivation.TABLES)
+        expand, info = derivation.expand, derivation.TABLES.encode()
+        return [expand(extracted, info) for extracted in self.extracted_keys(users, epoch)]
 
-    def draw_keys(self, users: Sequence[str], epoch: int | None = None) -> list[bytes]:
-        """For every user the sub-key by which ``key_for(user)`` draws hard labels, without making the key."""
-        return self._subkeys(users, epoch, derivation.DRAWS)
+    def extracted_keys(self, users: Sequence[str], epoch: int | None = None) -> list[bytes]:
+        """For every user what the sub-keys of ``key_for(user)`` are expanded from, without making the key."""
+        epoch, extract = self._existing(epoch), derivation.extract
+        return [extract(secret) for chunk in _encoded(users) for secret in self._user_secrets(epoch, chunk)]
 
     def template(self, epoch: int | None = None) -> WatermarkKey:
         """A key with what all users' keys of an epoch have in common (task, labels, target, τ, rule ...).
@@ -498,12 +500,6 @@ class KeyRing:
         # The epoch has a fixed length and the name comes last, so no two pairs of them are the same bytes.
         domain = b"ring/user/" + _as_bytes(epoch)
         return (derivation.expand(self._extracted, domain + user) for user in users)
-
-    def _subkeys(self, users: Sequence[str], epoch: int | None, domain: str) -> list[bytes]:
-        epoch, extract, expand, info = self._existing(epoch), derivation.extract, derivation.expand, domain.encode()
-        return [
-            expand(extract(secret), info) for chunk in _encoded(users) for secret in self._user_secrets(epoch, chunk)
-        ]
 
     def _derive(self, epoch: int, user: bytes) -> WatermarkKey:
         (secret,) = self._user_secrets(epoch, [user])

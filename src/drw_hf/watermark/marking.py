@@ -2,16 +2,17 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
 
 from ..errors import InvalidInputError, ModelOutputError
-from ..keys.derivation import DRAWS, keystream_blocks, to_unit_interval
+from ..keys.derivation import DRAWS, TABLES, counters, encrypted, expand, to_unit_interval
 from ..keys.key import WatermarkKey
 from ..keys.ring import KeyRing
 from .perturbation import is_marked, periodic_signal, soft_output
-from .sampling import draw, hard_output, keyed_uniforms, text_message
+from .sampling import draw, hard_output, keyed_uniforms, text_messages
 from .tables import ORDINARY, tables_on
 from .tokens import Query, TokenView, hashed_tokens, view_tokens
 
@@ -27,6 +28,15 @@ class RingUsers:
     def template(self) -> WatermarkKey:
         """What the keys of all users have in common."""
         return self.ring.template()
+
+    @cached_property
+    def extracted(self) -> list[bytes]:
+        """For every row what its user's sub-keys are expanded from: making whole keys would cost more than marking."""
+        return self.ring.extracted_keys(self.users)
+
+    def subkeys(self, domain: str) -> list[bytes]:
+        """For every row its user's sub-key for one use."""
+        return [expand(extracted, domain.encode()) for extracted in self.extracted]
 
     def key(self) -> WatermarkKey:
         """The key that marks all rows, of a single user."""
@@ -195,9 +205,12 @@ def _marks_of_users(query: Query, keys: RingUsers) -> Marks:
     template, device = keys.template, query.input_ids.device
     view = view_tokens(template, query)
     token_ids, exists = hashed_tokens(template, query, view)
-    rows = token_ids.reshape(len(token_ids), -1).cpu().numpy()
+    # All counters at once, then a cipher a row: at this size what is done by row is what costs.
+    blocks = counters(token_ids.cpu().numpy().ravel())
+    size = len(blocks) // len(token_ids)
     streams = [
-        keystream_blocks(table_key, row) for table_key, row in zip(keys.ring.table_keys(keys.users), rows, strict=True)
+        encrypted(table_key, blocks[row * size : (row + 1) * size])
+        for row, table_key in enumerate(keys.subkeys(TABLES))
     ]
     entries = to_unit_interval(b"".join(streams)).reshape(*token_ids.shape, 2)
     ordinary = tables_on(template, device).kind[token_ids] == ORDINARY
@@ -221,18 +234,18 @@ def _keyed_draws(query: Query, keys: Keys, view: TokenView, sampled: torch.Tenso
     input_ids, ordinary = query.input_ids.cpu().numpy(), view.ordinary.cpu().numpy()
     first_sentence, sampled = view.first_sentence.cpu().numpy(), sampled.cpu().numpy()
     rows = np.flatnonzero(sampled.reshape(len(sampled), -1).any(axis=1))
-    draws = []
-    for row, draw_key in zip(rows, _draw_keys(keys, rows), strict=True):
-        message = text_message(input_ids[row], ordinary[row], first_sentence[row])
-        if sampled.ndim == 1:
-            draws.append(keyed_uniforms(draw_key, message, 1))
-        else:  # a token's place is counted in ordinary tokens, which no padding shifts
-            draws.append(keyed_uniforms(draw_key, message, ordinary[row].sum())[sampled[row][ordinary[row]]])
-    return torch.from_numpy(np.concatenate(draws))
+    messages = text_messages(input_ids[rows], ordinary[rows], first_sentence[rows])
+    if sampled.ndim == 1:
+        counts, wanted = np.ones(len(rows), dtype=np.int64), np.ones(len(rows), dtype=bool)
+    else:  # a token's place is counted in ordinary tokens, which no padding shifts
+        counts, wanted = ordinary[rows].sum(axis=1), sampled[rows][ordinary[rows]]
+    numbers = keyed_uniforms(_draw_keys(keys, rows), messages, counts)
+    return torch.from_numpy(numbers[wanted])
 
 
 def _draw_keys(keys: Keys, rows: np.ndarray) -> list[bytes]:
     """The sub-key that draws each row's labels."""
     if isinstance(keys, RingUsers):
-        return keys.ring.draw_keys([keys.users[row] for row in rows])
+        draw_keys = keys.subkeys(DRAWS)
+        return [draw_keys[row] for row in rows]
     return [(keys if isinstance(keys, WatermarkKey) else keys[row]).subkey(DRAWS) for row in rows]

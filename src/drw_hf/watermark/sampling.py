@@ -6,11 +6,12 @@ position; nothing else.
 """
 
 import hashlib
+from collections.abc import Sequence
 
 import numpy as np
 import torch
 
-from ..keys.derivation import uniforms
+from ..keys.derivation import keystream, to_unit_interval
 from .perturbation import SMALLEST_LOG
 
 _BOUNDARY = -1  # stands in a message where one text of a pair ends and the other begins
@@ -23,13 +24,32 @@ def text_message(token_ids: np.ndarray, ordinary: np.ndarray, first_sentence: np
     return np.concatenate(parts).astype("<i4").tobytes()
 
 
-def keyed_uniforms(draw_key: bytes, message: bytes, count: int) -> np.ndarray:
-    """``count`` numbers in [0, 1) for the positions of one text, the same everywhere and for ever.
+def text_messages(token_ids: np.ndarray, ordinary: np.ndarray, first_sentence: np.ndarray) -> list[bytes]:
+    """The messages of a batch, row by row; single texts are cut out of one array."""
+    if (ordinary & ~first_sentence).any():
+        return [text_message(*row) for row in zip(token_ids, ordinary, first_sentence, strict=True)]
+    every = token_ids[ordinary].astype("<i4").tobytes()
+    ends = 4 * ordinary.sum(axis=1).cumsum()
+    return [every[start:end] for start, end in zip([0, *ends], ends, strict=False)]
 
-    ``draw_key`` is the key's sub-key for :data:`~drw_hf.keys.derivation.DRAWS`.
+
+def keyed_uniforms(draw_keys: Sequence[bytes], messages: Sequence[bytes], counts: Sequence[int]) -> np.ndarray:
+    """Numbers in [0, 1) for the positions of texts, one text after the other, the same everywhere and for ever.
+
+    Parameters
+    ----------
+    draw_keys : sequence of bytes
+        For every text its key's sub-key for :data:`~drw_hf.keys.derivation.DRAWS`.
+    messages : sequence of bytes
+        What decides the draws of every text, as :func:`text_message` gives it.
+    counts : sequence of int
+        How many numbers every text needs.
     """
-    seed = hashlib.blake2b(message, digest_size=32, key=draw_key).digest()
-    return uniforms(seed, count)
+    streams = []
+    for draw_key, message, count in zip(draw_keys, messages, counts, strict=True):
+        seed = hashlib.blake2b(message, digest_size=32, key=draw_key).digest()
+        streams.append(keystream(seed, 0, (int(count) + 1) // 2)[: 8 * int(count)])
+    return to_unit_interval(b"".join(streams))
 
 
 def draw(log_y: torch.Tensor, uniform: torch.Tensor) -> torch.Tensor:
