@@ -24,7 +24,7 @@ _SALT = b"drw-hf key derivation v1"
 TABLES = "direct/tables"
 DRAWS = "hard labels"
 MATRIX = "paper/M"
-_ROWS_AT_ONCE = 1024  # bounds the memory of deriving M; small enough for the cache, and for torch to use one thread
+_ROWS_AT_ONCE = 512  # bounds the memory of deriving M; small enough for the cache, and for torch to use one thread
 
 
 def subkey(secret: bytes, domain: str) -> bytes:
@@ -95,30 +95,63 @@ def paper_vectors(secret: bytes, dimension: int) -> tuple[np.ndarray, np.ndarray
 
 
 def paper_matrix_rows(stream_key: bytes, token_ids: np.ndarray, dimension: int) -> np.ndarray:
-    """Rows of the token matrix M, standard normal: four 32-bit numbers a block, two by two through Box-Muller.
+    """Rows of the token matrix M, standard normal.
 
     ``stream_key`` is the secret's sub-key for :data:`MATRIX`.
     """
-    blocks_a_row = (dimension + 3) // 4
+    even, odd = _normal_columns(stream_key, token_ids, dimension)
+    return np.stack([even, odd], axis=-1).reshape(len(token_ids), -1)[:, :dimension]
+
+
+def paper_entries(
+    stream_key: bytes, token_ids: np.ndarray, v_k: np.ndarray, v_s: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Phase and selection hashes of some tokens under law ``paper``, without the rows of M being put together."""
+    vectors = np.zeros((4 * _blocks_a_row(len(v_k)), 2))
+    vectors[: len(v_k)] = np.stack([v_k, v_s], axis=1)
+
+    def products_of(chunk: np.ndarray) -> np.ndarray:
+        even, odd = _normal_columns(stream_key, chunk, len(v_k))
+        return even @ vectors[0::2] + odd @ vectors[1::2]
+
+    return _in_chunks(lambda chunk: _hashes(products_of(chunk), len(v_k)), token_ids)
+
+
+def _normal_columns(stream_key: bytes, token_ids: np.ndarray, dimension: int) -> tuple[np.ndarray, np.ndarray]:
+    """The even and the odd columns of some rows of M: four 32-bit numbers a block, two by two through Box-Muller."""
+    blocks_a_row = _blocks_a_row(dimension)
     if len(token_ids) and (np.diff(token_ids) == 1).all():
         stream = keystream(stream_key, int(token_ids[0]) * blocks_a_row, len(token_ids) * blocks_a_row)
     else:
         blocks = token_ids[:, None] * blocks_a_row + np.arange(blocks_a_row)
         stream = keystream_blocks(stream_key, blocks.ravel())
     pairs = np.frombuffer(stream, dtype="<u4").reshape(-1, 2)
-    uniform, turns = (pairs[:, column] * 2.0**-32 + 2.0**-33 for column in (0, 1))
-    radius = np.sqrt(-2.0 * np.log(uniform))
-    angle = torch.from_numpy(2.0 * math.pi * turns)
-    normals = np.empty((len(pairs), 2))
-    np.multiply(radius, torch.cos(angle).numpy(), out=normals[:, 0])  # torch's are several times as fast as numpy's
-    np.multiply(radius, torch.sin(angle).numpy(), out=normals[:, 1])
-    return normals.reshape(len(token_ids), -1)[:, :dimension]
+    # In place, since passing over memory is what most of the time goes into.
+    radius, angle = numbers = np.empty((2, len(pairs)))
+    np.multiply(pairs.T, 2.0**-32, out=numbers)
+    numbers += 2.0**-33
+    np.log(radius, out=radius)
+    radius *= -2.0
+    np.sqrt(radius, out=radius)
+    angle *= 2.0 * math.pi
+    turned = torch.from_numpy(angle)  # torch's cosine and sine are several times as fast as numpy's
+    even, odd = torch.cos(turned).numpy(), torch.sin(turned).numpy()
+    even *= radius
+    odd *= radius
+    return even.reshape(len(token_ids), -1), odd.reshape(len(token_ids), -1)
+
+
+def _blocks_a_row(dimension: int) -> int:
+    return (dimension + 3) // 4
 
 
 def project(rows: np.ndarray, v_k: np.ndarray, v_s: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The paper's hash g(v, x, M) = Φ(v·M_i / √(n/3)) of every row, for the phase and the selection vector."""
-    scale = math.sqrt(len(v_k) / 3.0)
-    hashes = torch.special.ndtr(torch.from_numpy(rows @ np.stack([v_k, v_s], axis=1) / scale)).numpy()
+    return _hashes(rows @ np.stack([v_k, v_s], axis=1), len(v_k))
+
+
+def _hashes(products: np.ndarray, dimension: int) -> tuple[np.ndarray, np.ndarray]:
+    hashes = torch.special.ndtr(torch.from_numpy(products / math.sqrt(dimension / 3.0))).numpy()
     np.minimum(hashes, np.nextafter(1.0, 0.0), out=hashes)  # Φ rounds to 1 beyond 8.3 σ, and g lies in [0, 1)
     return hashes[:, 0], hashes[:, 1]
 
@@ -126,9 +159,15 @@ def project(rows: np.ndarray, v_k: np.ndarray, v_s: np.ndarray) -> tuple[np.ndar
 def projected_entries(
     rows_of: Callable[[np.ndarray], np.ndarray], token_ids: np.ndarray, v_k: np.ndarray, v_s: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Phase and selection hashes of some tokens under law ``paper``; ``rows_of`` gives M, some rows at a time."""
+    """The same for a given M; ``rows_of`` gives some rows of it at a time."""
+    return _in_chunks(lambda chunk: project(rows_of(chunk), v_k, v_s), token_ids)
+
+
+def _in_chunks(
+    entries_of: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]], token_ids: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
     chunks = np.array_split(token_ids, max(1, math.ceil(len(token_ids) / _ROWS_AT_ONCE)))
-    hashes = [project(rows_of(chunk), v_k, v_s) for chunk in chunks]
+    hashes = [entries_of(chunk) for chunk in chunks]
     return np.concatenate([phase for phase, _ in hashes]), np.concatenate([selection for _, selection in hashes])
 
 

@@ -355,6 +355,8 @@ class WatermarkKey:
             raise KeyMismatchError(f"token ids must lie in [0, {self.vocab_size}), the vocabulary of this key")
         if self.law == "direct":
             return derivation.direct_entries(self.secret, token_ids)
+        if self.arrays is None:
+            return derivation.paper_entries(self.subkey(derivation.MATRIX), token_ids, self.v_k, self.v_s)
         return derivation.projected_entries(self._matrix_rows, token_ids, self.v_k, self.v_s)
 
     @property
