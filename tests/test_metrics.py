@@ -49,7 +49,8 @@ def jsd_metric(request, tmp_path):
 @given(st.integers(0, 2**31), st.integers(1, 20), st.integers(2, 12), st.sampled_from([0.05, 1.0, 20.0]))
 def test_jsd_is_the_mean_of_scipys(seed, n, m, concentration):
     suspect, victim = np.random.default_rng(seed).dirichlet(np.full(m, concentration), (2, n))
-    expected = np.mean(jensenshannon(suspect, victim, axis=1) ** 2)
+    # scipy takes the root of a divergence that rounding may have put below zero, of answers that are all but equal.
+    expected = np.mean(np.nan_to_num(jensenshannon(suspect, victim, axis=1)) ** 2)
     assert jsd(suspect, victim) == pytest.approx(expected, rel=1e-6, abs=1e-12)
     assert 0 <= jsd(suspect, victim) <= math.log(2) + 1e-12
     assert jsd(victim, suspect) == pytest.approx(jsd(suspect, victim)), "symmetric"
