@@ -482,6 +482,7 @@ def test_a_suspect_without_a_name_has_a_report(found, page_of):
 def test_a_figure_takes_names_with_dollars_as_they_are(found, tmp_path):
     found = dataclasses.replace(found, suspect=r"$\frac$ model" + "x" * 200, target_label=r"$\nothing$")
     found.plot(tmp_path / "figure.png")
+    assert (tmp_path / "figure.png").stat().st_size > 10_000
 
 
 # -- what a browser makes of it

@@ -4,7 +4,7 @@ import json
 
 import typer
 
-from ..hub.audit import audit
+from ..hub import audit
 
 OPEN = 3  # the exit code that says: something was found
 

@@ -21,7 +21,7 @@ from ..keys.files import KEY_FILE, POINTER_FILE, parse_json
 from ..keys.key import WatermarkKey
 from ..keys.ring import KeyRing
 from .history import History, Snapshot
-from .requests import hub_errors
+from .requests import full_name, hub_errors
 from .timestamps import Timestamp, check_trust, commitment_bytes, is_stamp_of, request_timestamp, verify_timestamp
 
 logger = logging.getLogger(__name__)
@@ -196,9 +196,8 @@ def publish_commitment(
     text, stamp = _paths(commitment)
     api = HfApi(token=token, library_name="drw_hf")
     head, files = None, {}
+    repo_id = full_name(api, repo_id, "publishing in")
     with hub_errors(repo_id, "publishing in"):
-        if "/" not in repo_id:  # else the Hub would take it for one of its own
-            repo_id = f"{api.whoami()['name']}/{repo_id}"
         exists = api.repo_exists(repo_id)
     if exists:
         info, files = _look(api, repo_id, "model", revision, [text, stamp])
@@ -207,7 +206,8 @@ def publish_commitment(
             logger.warning("%s is private, and a commitment that nobody can look up convinces nobody", repo_id)
     if timestamp_url is None:
         files.pop(stamp, None)  # a stamp that is there stays as it is
-    _refuse_anything_else(History(repo_id, token=token), files, head, commitment)
+    history = History(repo_id, token=token)
+    refuse_anything_else({path: history.read(file, head) for path, file in files.items()}, commitment, repo_id)
 
     response = None if timestamp_url is None or stamp in files else request_timestamp(commitment, timestamp_url)
     missing = {path: what for path, what in commitment_files(commitment, response).items() if path not in files}
@@ -327,18 +327,19 @@ def _look(
     return info, {file.path: file for file in found if isinstance(file, RepoFile)}
 
 
-def _refuse_anything_else(history: History, files: Mapping[str, RepoFile], head: str | None, commitment: str) -> None:
-    """Refuse a repository that holds something else under this commitment's names."""
+def refuse_anything_else(found: Mapping[str, bytes | None], commitment: str, repo_id: str) -> None:
+    """Refuse a repository that holds something else under this commitment's names: path to content, None for none."""
     text, stamp = _paths(commitment)
-    if text in files and history.read(files[text], head).strip() != commitment_bytes(commitment):
+    written, token = found.get(text), found.get(stamp)
+    if written is not None and written.strip() != commitment_bytes(commitment):
         wrong, expected = text, "the commitment"
-    elif stamp in files and not is_stamp_of(history.read(files[stamp], head), commitment):
+    elif token is not None and not is_stamp_of(token, commitment):
         wrong, expected = stamp, "a time stamp of the commitment"
     else:
         return
     raise HubError(
-        f"{wrong} in {history.repo_id} is not {expected} {commitment[:16]}, and nothing is overwritten there; publish "
-        "in another repository, or delete that file first"
+        f"{wrong} in {repo_id} is not {expected} {commitment[:16]}, and nothing is overwritten there; publish in "
+        "another repository, or delete that file first"
     )
 
 

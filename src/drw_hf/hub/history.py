@@ -51,15 +51,15 @@ class History:
         every = [*found.branches, *found.tags, *(found.pull_requests or []), *(found.converts or [])]
         return {ref.ref: ref.target_commit for ref in every}
 
-    def snapshots(self, revisions: list[str] | None = None, progress: bool = True) -> Iterator[Snapshot]:
-        """Every commit that the revisions (default: all refs) lead to, each once, a parent before its children.
+    def snapshots(self, revisions: list[str], progress: bool = True) -> Iterator[Snapshot]:
+        """Every commit that the revisions lead to, each once, a parent before its children.
 
         Not in the order of their dates: those can be set at will.
         """
         dates: dict[str, datetime] = {}
         leading: dict[str, list[str]] = {}
         with hub_errors(self.repo_id):
-            for revision in self.refs() if revisions is None else revisions:
+            for revision in revisions:
                 commits = self._api.list_repo_commits(self.repo_id, repo_type=self.repo_type, revision=revision)
                 for commit in reversed(commits):
                     dates[commit.commit_id] = commit.created_at

@@ -66,7 +66,7 @@ class Place:
                 return path
             if absent.is_file() or self.offline:
                 return None
-        content = read_file(self.repo_id, _join(self.subfolder, filename), commit, token=self.token)
+        content = read_file(self.repo_id, join(self.subfolder, filename), commit, token=self.token)
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         write_atomically(absent if content is None else path, content or b"")
         return None if content is None else path
@@ -119,7 +119,7 @@ def pull_key_files(repo_id: str, kind: FileKind | None = None, **options: Any) -
     """The path, in the local cache, of a repository's key or ring; options are those of :class:`Place`."""
     place = Place(repo_id, **options)
     kinds, noun, maker = (KINDS, "key", "WatermarkKey") if kind is None else ((kind,), kind.noun, kind.maker)
-    where = _join(place.repo_id, place.subfolder)
+    where = join(place.repo_id, place.subfolder)
     try:
         path = find_key_files(place, kinds)
     except HubError:
@@ -170,7 +170,7 @@ def find_key_beside(model: str | os.PathLike, place: Place) -> Path | None:
 
 def follow_pointer(pointer: Pointer, place: Place) -> Path:
     """The key a pointer leads to, with the token and the cache of the place it was found at."""
-    where = _join(pointer.repo_id, pointer.subfolder)
+    where = join(pointer.repo_id, pointer.subfolder)
     owner = pointer.repo_id.split("/")[0]
     if is_hub_id(place.repo_id) and not os.path.exists(place.repo_id) and place.repo_id.split("/")[0] != owner:
         warnings.warn(f"{place.repo_id} takes its key from {where}, which is somebody else's", stacklevel=2)
@@ -222,5 +222,6 @@ def _warn_if_public(place: Place) -> None:
             )
 
 
-def _join(*parts: str) -> str:
+def join(*parts: str) -> str:
+    """A path in a repository, or below its name."""
     return "/".join(part.strip("/") for part in parts if part)

@@ -20,13 +20,12 @@ from ..keys.files import KINDS, POINTER_FILE, parse_json
 from ..keys.key import WatermarkKey
 from ..keys.ring import KeyRing
 from ..keys.sealing import check_passphrase
-from ..watermark.configuration import is_hub_id
 from .card import model_card
-from .commitments import commitment_files
+from .commitments import commitment_files, refuse_anything_else
 from .handler import handler_files
-from .pull import Pointer
-from .requests import hub_errors, read_file
-from .timestamps import is_stamp_of, request_timestamp
+from .pull import Pointer, join
+from .requests import full_name, hub_errors, read_file
+from .timestamps import request_timestamp
 
 if TYPE_CHECKING:
     from ..watermark.modeling import _WatermarkedModel
@@ -100,7 +99,7 @@ class Repository:
         """The key that lies here, that is pointed to from here, or that a model here was protected with."""
         own = [kind.file for kind in KINDS]
         for name in [*own, POINTER_FILE, *([] if subfolder else ["config.json"])]:
-            content = self.read(_join(subfolder, name))
+            content = self.read(join(subfolder, name))
             if content is None:
                 continue
             document = parse_json(content)
@@ -179,10 +178,10 @@ def push_model(model: "_WatermarkedModel", repo_id: str, passphrase: str | None,
     api = HfApi(token=options.token, library_name="drw_hf")
     elsewhere = options.key_repo_id if options.push_key else None
     plain = options.push_key and passphrase is None
-    repo_id = _full_name(api, repo_id)
+    repo_id = full_name(api, repo_id)
     _refuse_open_place(api, repo_id, options.private, plain and elsewhere is None)
     if elsewhere is not None:
-        elsewhere = _full_name(api, elsewhere)
+        elsewhere = full_name(api, elsewhere)
         if elsewhere == repo_id:
             raise ConfigurationError(f"key_repo_id={elsewhere!r} is the model's own repository; leave it out")
         _refuse_open_place(api, elsewhere, True, plain)
@@ -265,12 +264,12 @@ def _push_key(
     commit_message: str | None,
 ) -> Any:
     plain = passphrase is None
-    repo_id = _full_name(api, target.repo_id)
+    repo_id = full_name(api, target.repo_id)
     _refuse_open_place(api, repo_id, target.private, plain)
     repository = open_repository(api, repo_id, target.private, target.revision, plain, target.create_pr)
     _refuse_another_key(repository, target.subfolder, key, replace_key, plain)
-    files = {_join(target.subfolder, name): content for name, content in key.to_files(passphrase=passphrase).items()}
-    stale = {_join(target.subfolder, name) for name in _KEY_FILES} - files.keys()
+    files = {join(target.subfolder, name): content for name, content in key.to_files(passphrase=passphrase).items()}
+    stale = {join(target.subfolder, name) for name in _KEY_FILES} - files.keys()
     message = commit_message or f"Upload key {key.fingerprint}"
     return repository.commit(files, stale, message, plain=plain, create_pr=target.create_pr)
 
@@ -311,16 +310,6 @@ def _check_options(options: ModelPush, repo_id: str, key: WatermarkKey | KeyRing
             f"the key {key.fingerprint} was made with another tokenizer than the one to be pushed to {repo_id}; give "
             "the model's own"
         )
-
-
-def _full_name(api: HfApi, repo_id: str) -> str:
-    """With the user's namespace, if none is given: who may see a repository can only be asked by its whole name."""
-    if not is_hub_id(repo_id):
-        raise ConfigurationError(f"{repo_id!r} cannot be the name of a repository; expected 'user/name'")
-    if "/" in repo_id:
-        return repo_id
-    with hub_errors(repo_id, "pushing to"):
-        return f"{api.whoami()['name']}/{repo_id}"
 
 
 def _visibility(api: HfApi, repo_id: str) -> bool | None:
@@ -365,7 +354,7 @@ def _refuse_another_key(
     found = repository.key_there(subfolder)
     if found is None or replace_key:
         return found
-    where = _join(repository.repo_id, subfolder)
+    where = join(repository.repo_id, subfolder)
     if found.commitment != key.identity:
         raise KeyMismatchError(
             f"{where} holds another key ({found.commitment[:16]}), without which what it marked cannot be proven. "
@@ -399,16 +388,7 @@ def _missing_commitment(
 ) -> dict[str, bytes]:
     """The files of a commitment that are not there yet: an earlier time stamp is worth more than a later one."""
     text, stamp = commitment_files(commitment, b"")
-    for path, right in (
-        (text, lambda content: content.strip() == commitment.encode()),
-        (stamp, lambda content: is_stamp_of(content, commitment)),
-    ):
-        content = repository.read(path)
-        if content is not None and not right(content):
-            raise HubError(
-                f"{path} in {repository.repo_id} is not of the commitment {commitment[:16]}, and nothing is "
-                "overwritten there. Nothing was uploaded. Delete that file first"
-            )
+    refuse_anything_else({path: repository.read(path) for path in (text, stamp)}, commitment, repository.repo_id)
     if token is None and timestamp_url is not None and stamp not in repository.files:
         token = request_timestamp(commitment, timestamp_url)
     return {
@@ -433,7 +413,3 @@ def _handler_beside(repository: Repository) -> dict[str, bytes]:
 
 def _name(path: str) -> str:
     return path.rsplit("/", 1)[-1]
-
-
-def _join(*parts: str) -> str:
-    return "/".join(part.strip("/") for part in parts if part)

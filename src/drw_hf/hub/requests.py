@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 import httpx2
-from huggingface_hub import hf_hub_url
+from huggingface_hub import HfApi, hf_hub_url
 from huggingface_hub.errors import (
     DisabledRepoError,
     GatedRepoError,
@@ -20,7 +20,8 @@ from huggingface_hub.errors import (
 )
 from huggingface_hub.utils import build_hf_headers, hf_raise_for_status, http_backoff
 
-from ..errors import DrwError, HubError, RepositoryAccessError, RevisionMissingError
+from ..errors import ConfigurationError, DrwError, HubError, RepositoryAccessError, RevisionMissingError
+from ..watermark.configuration import is_hub_id
 
 _TRANSLATED = (
     httpx2.HTTPError,  # HfHubHTTPError is one, and so is whatever the connection does
@@ -60,6 +61,16 @@ def hub_errors(repo_id: str, doing: str = "reading", revision: str | None = None
         translated = _translate(error, repo_id, doing, revision)
         _forget(error)
         raise translated from None
+
+
+def full_name(api: HfApi, repo_id: str, doing: str = "pushing to") -> str:
+    """With the user's namespace, if none is given: who may see a repository can only be asked by its whole name."""
+    if not is_hub_id(repo_id):
+        raise ConfigurationError(f"{repo_id!r} cannot be the name of a repository; expected 'user/name'")
+    if "/" in repo_id:
+        return repo_id
+    with hub_errors(repo_id, doing):
+        return f"{api.whoami()['name']}/{repo_id}"
 
 
 def read_file(

@@ -522,8 +522,8 @@ _FIELDS = tuple(field.name for field in dataclasses.fields(WatermarkKey) if fiel
 del WatermarkKey.__dataclass_fields__
 
 
-def find_files(name_or_path: str | os.PathLike, kind: FileKind, *, subfolder: str = "", **options: Any) -> Any:
-    """The folder in which a key or ring lies, or its file as pulled from the repository of that name."""
+def find_files(name_or_path: str | os.PathLike, kind: FileKind | None, *, subfolder: str = "", **options: Any) -> Any:
+    """The folder in which a key or ring (None: either) lies, or its file, pulled from the repository of that name."""
     folder = os.path.join(name_or_path, subfolder) if subfolder else name_or_path
     if not os.path.exists(folder):
         from ..hub.pull import is_hub_id, pull_key_files

@@ -30,7 +30,7 @@ from ..errors import (
 )
 from ..keys.binding import labels_of, pad_token_id_of, plain_config, task_of, vocab_size_of
 from ..keys.files import RING_FILE, refuse_model_beside_plain_key
-from ..keys.key import WatermarkKey, without_frames
+from ..keys.key import WatermarkKey, find_files, without_frames
 from ..keys.ring import KeyRing, encode_user
 from .configuration import WatermarkedConfig
 from .marking import Keys, OutputOptions, RingUsers, protect
@@ -557,12 +557,7 @@ def _loaded_key(key: Any, passphrase: str | None, **options: Any) -> Any:
     """The key or ring from the folder or repository it was saved in."""
     if not isinstance(key, str | os.PathLike):
         return key
-    if not os.path.exists(key):
-        from ..hub.pull import is_hub_id, pull_key_files
-
-        if is_hub_id(key):
-            key = pull_key_files(key, **options)
-    return _open(key, passphrase)
+    return _open(find_files(key, None, **options), passphrase)
 
 
 def _open(path: str | os.PathLike, passphrase: str | None) -> WatermarkKey | KeyRing:

@@ -181,14 +181,15 @@ class _Found:
 
 
 def _look_through(history: History, progress: bool) -> _Found:
-    private, tips = history.is_private(), set(history.refs().values())
+    private, every = history.is_private(), history.refs()
+    tips = set(every.values())
     first: dict[tuple[str, str], tuple[str, str | None, Snapshot]] = {}
     refs: dict[tuple[str, str], set[str]] = {}
     current: set[tuple[str, str]] = set()
     skipped: set[str] = set()
     pointers: dict[Pointer, None] = {}
     n_commits = 0
-    for snapshot in history.snapshots(progress=progress):
+    for snapshot in history.snapshots(list(every), progress):
         n_commits += 1
         for file in snapshot.files:
             if not _is_read(file):
