@@ -26,6 +26,7 @@ _LAZY = {
     "label_with_teacher": "extraction",
     "metrics": "metrics",
     "p_snr": "detection",
+    "planning": "planning",
 }
 
 __all__ = [

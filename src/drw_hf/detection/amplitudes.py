@@ -34,6 +34,8 @@ class Amplitudes:
         The amplitude of every token: its factor in T = Σ A_i h_i.
     B : array, shape (n,), or None
         The second amplitude, for scope ``"all"``.
+    weights : array, shape (n,)
+        w_i, the weight of every token in ``A``: one over the variance of its mean.
     n_probes : int
         How many probes counted.
     variant : str
@@ -46,6 +48,7 @@ class Amplitudes:
     token_ids: np.ndarray
     A: np.ndarray
     B: np.ndarray | None
+    weights: np.ndarray
     n_probes: int
     variant: str
     statistic: str = STATISTIC
@@ -137,18 +140,19 @@ def compute_amplitudes(
         raise InvalidInputError(
             f"of {n} probes there are {is_target.sum()} for which {whose[chosen_by]} the target class; " + reasons[0]
         )
-    distinct = np.unique(np.concatenate([tokens for tokens, _ in found.values()]))
+    distinct = np.unique(np.concatenate([tokens for tokens, *_ in found.values()]))
 
-    def spread(name: str) -> np.ndarray:
+    def spread(name: str, which: int = 1) -> np.ndarray:
         values = np.zeros(len(distinct))
         if name in found:
-            values[np.searchsorted(distinct, found[name][0])] = found[name][1]
+            values[np.searchsorted(distinct, found[name][0])] = found[name][which]
         return values
 
     return Amplitudes(
         token_ids=distinct,
         A=spread("A"),
         B=spread("B") if scope == "all" else None,
+        weights=spread("A", 2),
         n_probes=int(sum(parts[name].sum() for name in found)),
         variant=f"{answers.kind}-{chosen_by}",
     )
@@ -205,8 +209,8 @@ class _NothingToTest(Exception):
 
 def _per_token(
     token_ids: np.ndarray, y: np.ndarray, explained_by: list[np.ndarray], logged_counts: Any
-) -> tuple[np.ndarray, np.ndarray]:
-    """The distinct tokens, and w_i (r̄_i − weighted mean of r̄) of each, r being what is left of y."""
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The distinct tokens, w_i (r̄_i − weighted mean of r̄) of each, r being what is left of y; and w_i."""
     distinct, index, count = np.unique(token_ids, return_inverse=True, return_counts=True)
     n, k = len(token_ids), len(distinct)
     if k < MIN_TOKENS:
@@ -220,7 +224,7 @@ def _per_token(
     if (
         r.std() <= 1e-9 * np.abs(y).max()
     ):  # all alike, or all as the victim says: amplitudes out of rounding would be noise
-        return distinct, np.zeros(k)
+        return distinct, np.zeros(k), np.zeros(k)
     mean = np.bincount(index, r) / count
     # One-way analysis of variance. The weight n/(1 + κn), κ = between over within, is divided by the variance within:
     # that makes it one over the variance of r̄_i, and puts A and B of scope "all" on one scale. Where every token has
@@ -229,7 +233,7 @@ def _per_token(
     between = np.sum(count * mean**2) / (k - 1)
     between = max(0.0, (between - within) / ((n - np.sum(count**2) / n) / (k - 1)))
     weight = count / (within + between * count) * (queried / (queried + _HALF_WEIGHT))
-    return distinct, weight * (mean - np.average(mean, weights=weight))
+    return distinct, weight * (mean - np.average(mean, weights=weight)), weight
 
 
 def _residual(y: np.ndarray, explained_by: list[np.ndarray]) -> np.ndarray:

@@ -272,7 +272,8 @@ def _amplitudes_if_enough(probe: Probe, template: Any, logged_counts: Any) -> Am
         distinct = np.unique(tokens[counted])
         if not 0 < len(distinct) < MIN_TOKENS:
             raise
-        return Amplitudes(distinct, np.zeros(len(distinct)), None, int(counted.sum()), f"{probe.kind}-too-few")
+        nothing = np.zeros(len(distinct))
+        return Amplitudes(distinct, nothing, None, nothing, int(counted.sum()), f"{probe.kind}-too-few")
 
 
 # -- the law that all users share

@@ -1,0 +1,239 @@
+"""Planning a protection: what a mark would cost, and how surely it would be found."""
+
+import dataclasses
+import math
+import shlex
+from collections.abc import Sequence
+from typing import Any
+
+import typer
+
+from ..keys import WatermarkKey
+from ..keys.binding import labels_of, plain_config, task_of
+from ..planning import (
+    EPSILONS,
+    LARGEST_EPSILON,
+    Plan,
+    PlanRow,
+    Traffic,
+    class_number,
+    observe_traffic,
+    plan,
+    rank_targets,
+)
+from ..watermark import WatermarkedConfig
+from .data import load_data
+from .models import load_config, load_model, load_tokenizer
+from .output import Outcome, prints_outcome, resumable, show_progress
+
+RANKED = 5  # classes that are shown where no target was named
+RANKED_AT = 0.2  # the ε at which they are compared, unless another is named
+FIGURES = ("cost", "at most", "z", "p")  # of a row, for each label kind
+CAUTION = "A prediction from other students: before you rely on it, try drw-hf label, distill and detect."
+
+
+@prints_outcome
+def run(
+    model: str,
+    data: str,
+    *,
+    target: str | None,
+    epsilons: Sequence[float] | None,
+    taus: Sequence[float],
+    hash_rule: str | None,
+    p_value: float,
+    task: str | None,
+    source: dict[str, Any],
+    text_columns: list[str] | None,
+    batch_size: int,
+    max_length: int | None,
+    **settings: Any,
+) -> Outcome:
+    """Ask the model and plan for one class, or rank all; ``settings`` are those of :func:`.planning.plan`."""
+    if not 0.0 < p_value <= 1.0:
+        raise typer.BadParameter(f"--p-value {p_value:g}: expected a number in (0, 1], like 1e-6")
+    progress = show_progress()
+    config = load_config(model)
+    labels = labels_of(plain_config(config))
+    number = None if target is None else _class_number(target, labels)
+    rows = load_data(data, task=task or task_of(config), text_columns=text_columns, **source)
+    tokenizer = load_tokenizer(model)
+    with resumable():
+        traffic = observe_traffic(
+            load_unmarked(model, task, tokenizer),
+            rows,
+            tokenizer,
+            hash_rule=hash_rule,
+            task=task,
+            text_columns=text_columns,
+            batch_size=batch_size,
+            max_length=max_length,
+            progress=progress,
+        )
+    settings |= {"taus": taus, "n_texts": traffic.n_texts}
+    if number is None:
+        at = (epsilons or (RANKED_AT,))[:1]
+        ranked = rank_targets(traffic.probabilities, traffic.token_ids, epsilons=at, **settings)
+        command = ["drw-hf", "plan", model, data, *(["--hash-rule", hash_rule] if hash_rule else [])]
+        return _ranking(ranked, traffic, command)
+    found = plan(traffic.probabilities, traffic.token_ids, target=number, epsilons=epsilons or EPSILONS, **settings)
+    return _plan(found, traffic, p_value)
+
+
+def load_unmarked(name: str, task: str | None, tokenizer: Any) -> Any:
+    """The model, plain or protected; its mark is switched off while it is asked, so any key will do."""
+    config = load_config(name)
+    if not isinstance(config, WatermarkedConfig):
+        return load_model(name, task=task)
+    return load_model(name, key=WatermarkKey.generate(config, target=0, tokenizer=tokenizer), replace_key=True)
+
+
+def _class_number(target: str, labels: tuple[str, ...]) -> int:
+    return class_number(int(target) if target.isdecimal() and target not in labels else target, labels)
+
+
+# -- one class
+
+
+def _plan(found: Plan, traffic: Traffic, p_value: float) -> Outcome:
+    best = {kind: _recommended(found, p_value, kind) for kind in found.label_kinds}
+    document = {
+        **_about(found, traffic),
+        "n_texts": found.n_texts,
+        "queries": found.queries,
+        "n_items": found.n_items,
+        "hash_rule": traffic.hash_rule,
+        "rows": [_as_dict(row) for row in found.rows],
+        "p_value": p_value,
+        "recommended": {kind: row and _as_dict(row) for kind, row in best.items()},
+    }
+    unit = "words" if traffic.task == "token-classification" else "texts"
+    kinds = found.label_kinds
+    groups = [found.rows[first : first + len(kinds)] for first in range(0, len(found.rows), len(kinds))]
+    body = [
+        [f"{rows[0].epsilon:g}", f"{rows[0].tau:g}", *(word for row in rows for word in _cells(row))]
+        for rows in groups
+    ]
+    lines = [
+        f"{traffic.labels[found.target]} is the answer to {found.n_predicted} of {found.n_items} {unit}, with "
+        f"{found.n_tokens} distinct tokens (worth {found.n_effective:.0f} of equal weight).",
+        f"For a thief who asks {found.queries} texts like these; the accuracy costs are those of a calibrated model:",
+        "",
+        *_table(["epsilon", "tau"], kinds, body),
+        "",
+        *(_advice(row, kind, found, traffic, p_value) for kind, row in best.items()),
+        CAUTION,
+    ]
+    return Outcome(document, "\n".join(lines))
+
+
+def _recommended(found: Plan, p_value: float, label_kind: str) -> PlanRow | None:
+    """The cheapest row, its ε rounded up to two digits: what is typed must reach the p-value as well."""
+    row = found.cheapest(p_value, label_kind)
+    if row is None or row.epsilon == 0.0:
+        return row
+    unit = 10.0 ** (math.floor(math.log10(row.epsilon)) - 1)
+    return found.predict(round(math.ceil(row.epsilon / unit) * unit, 12), row.tau, label_kind)
+
+
+def _advice(row: PlanRow | None, kind: str, found: Plan, traffic: Traffic, p_value: float) -> str:
+    thief = f"a thief with {kind} labels"
+    if row is not None:
+        tau = f" and tau {row.tau:g}" if len(found.taus) > 1 else ""
+        return (
+            f"For p ≤ {p_value:g} against {thief}, take epsilon {row.epsilon:g}{tau}: it costs "
+            f"{_percent(row.expected_cost)} accuracy, {_percent(row.largest_cost)} at most."
+        )
+    factor = found.tokens_factor(p_value, kind)
+    if not math.isfinite(factor):
+        return f"Against {thief} no epsilon helps: nothing of the mark would be copied (tau or --phi is 0)."
+    ways = ["a class that is predicted more often (leave out --target to compare)", "more text"]
+    ways += ["--hash-rule rarest"] if traffic.hash_rule == "second" else []
+    return (
+        f"No epsilon up to {LARGEST_EPSILON:g} reaches p ≤ {p_value:g} against {thief}; about {factor:.1f} times as "
+        f"many distinct tokens would: take {', '.join(ways[:-1])} or {ways[-1]}."
+    )
+
+
+# -- all classes
+
+
+def _ranking(ranked: list[Plan], traffic: Traffic, command: list[str]) -> Outcome:
+    first = ranked[0].rows[0]
+    shown = ranked[:RANKED]
+    document = {
+        "epsilon": first.epsilon,
+        "tau": first.tau,
+        "n_texts": traffic.n_texts,
+        "queries": ranked[0].queries,
+        "n_items": len(traffic.token_ids),
+        "hash_rule": traffic.hash_rule,
+        "classes": [{**_about(one, traffic), "rows": [_as_dict(row) for row in one.rows]} for one in shown],
+    }
+    kinds = ranked[0].label_kinds
+    body = [
+        [
+            traffic.labels[one.target],
+            f"{one.n_predicted / one.n_items:.1%}",
+            str(one.n_tokens),
+            *(word for row in one.rows[: len(kinds)] for word in _cells(row)),
+        ]
+        for one in shown
+    ]
+    best = traffic.labels[ranked[0].target]
+    lines = [
+        f"Of {len(traffic.labels)} classes {len(ranked)} can carry a mark; at epsilon {first.epsilon:g} and tau "
+        f"{first.tau:g}, against a thief who asks {ranked[0].queries} texts like these:",
+        "",
+        *_table(["class", "predicted", "tokens"], kinds, body),
+        "",
+        f"A mark in {best} would be found most surely. Next, see what it costs:",
+        f"  {shlex.join([*command, '--target', best])}",
+        CAUTION,
+    ]
+    return Outcome(document, "\n".join(lines))
+
+
+# -- both
+
+
+def _about(found: Plan, traffic: Traffic) -> dict[str, Any]:
+    return {
+        "target": traffic.labels[found.target],
+        "n_predicted": found.n_predicted,
+        "n_tokens": found.n_tokens,
+        "n_effective": found.n_effective,
+    }
+
+
+def _as_dict(row: PlanRow) -> dict[str, Any]:
+    return {**dataclasses.asdict(row), "p_value": row.p_value}
+
+
+def _cells(row: PlanRow) -> list[str]:
+    """The figures of a row."""
+    return [_percent(row.expected_cost), _percent(row.largest_cost), f"{row.z_score:.1f}", _power(row.log10_p)]
+
+
+def _percent(cost: float) -> str:
+    return f"{abs(100.0 * cost) if abs(cost) < 5e-5 else 100.0 * cost:.2f} %"  # rounding must not make it "-0.00"
+
+
+def _power(log10_p: float) -> str:
+    """A p-value that may be below the smallest float."""
+    if log10_p > -3.0:
+        return f"{10.0**log10_p:.2g}"
+    return f"{10.0**log10_p:.0e}" if log10_p > -300.0 else f"1e{log10_p:.0f}"
+
+
+def _table(heads: Sequence[str], kinds: Sequence[str], body: list[list[str]]) -> list[str]:
+    """Columns to the right; above those of a label kind, its name."""
+    table = [[*heads, *FIGURES * len(kinds)], *body]
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    over = " " * (sum(widths[: len(heads)]) + 2 * (len(heads) - 1))
+    for place, kind in enumerate(kinds):
+        first = len(heads) + place * len(FIGURES)
+        width = sum(widths[first : first + len(FIGURES)]) + 2 * (len(FIGURES) - 1)
+        over += f"  {kind + ' labels':>{width}}"
+    lines = ["  ".join(word.rjust(width) for word, width in zip(line, widths, strict=True)) for line in table]
+    return [over, *lines]
