@@ -118,6 +118,95 @@ def demo(
 
 
 @app.command()
+def plan(
+    model: Annotated[str, shared.model_argument("What is to be protected")],
+    data: Annotated[str, shared.data_argument("What it is asked, some thousand texts; labels are not needed")],
+    target: Annotated[
+        str | None,
+        typer.Option(help="Target class, whose probability carries the mark. Left out: ranks them.", metavar="LABEL"),
+    ] = None,
+    epsilon: Annotated[
+        list[float] | None,
+        typer.Option(
+            help="How far a marked probability moves (default: 0.02 to 0.2). May be repeated.",
+            min=0.0,
+            metavar="NUMBER",
+        ),
+    ] = None,
+    tau: Annotated[
+        list[float] | None,
+        typer.Option(
+            help="Share of tokens that are marked (default: 0.5). May be repeated.",
+            min=0.0,
+            max=1.0,
+            metavar="NUMBER",
+        ),
+    ] = None,
+    frequency: Annotated[float, typer.Option(help="Angular frequency of the cosine.", min=0.0)] = 16.0,
+    scope: Annotated[
+        shared.Scope, typer.Option(help="Mark answers that say the target class, or all.")
+    ] = shared.Scope.predicted,
+    hash_rule: Annotated[
+        shared.HashRule | None,
+        typer.Option(help="Which token of a text is hashed (default: second; taggers: token)."),
+    ] = None,
+    p_value: Annotated[float, typer.Option(help="The p-value that a test of a stolen copy shall reach.")] = 1e-6,
+    queries: Annotated[
+        int | None,
+        typer.Option(help="Texts that a thief is expected to ask (default: as many as given).", min=1, metavar="N"),
+    ] = None,
+    phi: Annotated[
+        float | None,
+        typer.Option(help="How much of the mark a student copies (default: as seen in ours).", min=0.0),
+    ] = None,
+    sigma: Annotated[
+        float | None,
+        typer.Option(help="Spread of an innocent student's tokens (default: as seen in ours).", min=0.0),
+    ] = None,
+    text_column: shared.TextColumns = None,
+    split: shared.Split = None,
+    subset: shared.Subset = None,
+    limit: shared.Limit = None,
+    batch_size: shared.BatchSize = 32,
+    max_length: shared.MaxLength = None,
+    task: shared.TaskOption = None,
+    as_json: shared.AsJson = False,
+) -> None:
+    """Before a key is made: what a mark would cost, and how surely it would be found in a stolen copy.
+
+    Asks the model about texts like those it serves, and predicts for every epsilon and tau the accuracy that the mark
+    costs, and the z and p-value of a test of a student that was served soft or hard labels. Then names the smallest
+    epsilon that reaches --p-value. Without --target, says which class would carry the mark best. No key is needed.
+
+    \b
+    Example: drw-hf plan my-classifier queries.jsonl
+    Example: drw-hf plan my-classifier queries.jsonl --target positive --hash-rule rarest --epsilon 0.1 --epsilon 0.2
+    """
+    from .plan import run
+
+    run(
+        model,
+        data,
+        target=target,
+        epsilons=epsilon or None,
+        taus=tau or (0.5,),
+        frequency=frequency,
+        scope=scope.value,
+        hash_rule=hash_rule and hash_rule.value,
+        p_value=p_value,
+        queries=queries,
+        phi=phi,
+        sigma=sigma,
+        text_columns=text_column or None,
+        source={"split": split, "subset": subset, "limit": limit},
+        batch_size=batch_size,
+        max_length=max_length,
+        task=task and task.value,
+        as_json=as_json,
+    )
+
+
+@app.command()
 def keygen(
     model: Annotated[str, shared.model_argument("What is to be protected (its weights are not needed)")],
     output: Annotated[Path, typer.Option(help="Folder for the key.", metavar="FOLDER")],
@@ -724,3 +813,81 @@ def audit(
     from .audit import run
 
     run(repo_id, repo_type=repo_type.value, as_json=as_json)
+
+
+@app.command()
+def reproduce(
+    profile: Annotated[
+        str,
+        typer.Argument(help="tiny, minilm, paper, smoke, or a TOML file of your own like them.", metavar="PROFILE"),
+    ] = "tiny",
+    part: Annotated[
+        list[shared.Part] | None,
+        typer.Option(help="What of the paper (default: tables). May be repeated."),
+    ] = None,
+    task: Annotated[
+        list[shared.PaperTask] | None, typer.Option(help="Which tasks (default: the profile's). May be repeated.")
+    ] = None,
+    data: Annotated[
+        str | None,
+        typer.Option(
+            help="Folder with sst2, mrpc and conll2003, as JSON lines (default: from the Hub).",
+            metavar="FOLDER",
+            autocompletion=shared.complete_path,
+        ),
+    ] = None,
+    encoder: Annotated[
+        str | None, shared.model_option("--encoder", "The pretrained encoder, in place of the profile's")
+    ] = None,
+    other_encoder: Annotated[
+        str | None,
+        shared.model_option(
+            "--other-encoder", "Another one, for the case study's student that differs from its victim"
+        ),
+    ] = None,
+    students: Annotated[
+        int | None, typer.Option(help="Students of every kind (default: the profile's number).", min=1, metavar="N")
+    ] = None,
+    output: Annotated[Path, typer.Option(help="Folder for the lines, tables and figures.", metavar="FOLDER")] = Path(
+        "drw-reproduce"
+    ),
+    work: Annotated[
+        Path | None, typer.Option(help="Folder for models and probes (default: OUTPUT/work).", metavar="FOLDER")
+    ] = None,
+    workers: Annotated[
+        int, typer.Option(help="Processes at work, each with a GPU, or its share of the cores.", min=1, metavar="N")
+    ] = 1,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show the jobs and what they would cost.")] = False,
+    report: Annotated[bool, typer.Option("--report", help="Only write tables and figures of what is there.")] = False,
+    worker: Annotated[bool, typer.Option("--worker", hidden=True)] = False,
+    as_json: shared.AsJson = False,
+) -> None:
+    """Repeat the paper: train victims, thieves and innocents, test them all, and write the tables and figures.
+
+    Every job (a model to train, to probe or to score) writes one line of JSON as it ends; stopped and started again,
+    a run goes on where it was. The paper's own size is the profile paper, for GPUs; tiny takes a minute or two a
+    student on one CPU core.
+
+    \b
+    Example: drw-hf reproduce tiny --data my-data --dry-run
+    Example: drw-hf reproduce tiny --task pos --students 2 --workers 2 --data my-data
+    Example: drw-hf reproduce paper --part tables --part epsilon --workers 8
+    """
+    from .reproduce import run
+
+    run(
+        profile,
+        parts=[one.value for one in part or [shared.Part.tables]],
+        tasks=[one.value for one in task] if task else None,
+        students=students,
+        data=data,
+        encoder=encoder,
+        other_encoder=other_encoder,
+        output=output,
+        work=work,
+        workers=workers,
+        dry_run=dry_run,
+        report=report,
+        worker=worker,
+        as_json=as_json,
+    )

@@ -54,6 +54,28 @@ class RepoType(StrEnum):
     space = "space"
 
 
+class Part(StrEnum):
+    """What of the paper is repeated."""
+
+    tables = "tables"
+    modes = "modes"
+    epsilon = "epsilon"
+    category = "category"
+    tau = "tau"
+    rule = "rule"
+    limits = "limits"
+    case = "case"
+
+
+class PaperTask(StrEnum):
+    """The paper's tasks."""
+
+    sst2 = "sst2"
+    mrpc = "mrpc"
+    pos = "pos"
+    ner = "ner"
+
+
 def complete_path(incomplete: str) -> list[str]:
     """Paths that begin so, for the shell: a model, a key or data may be a folder or file as well as a Hub id."""
     found = sorted(glob.glob(glob.escape(os.path.expanduser(incomplete)) + "*"))

@@ -123,8 +123,14 @@ def train_on_gold(
     model: torch.nn.Module | None = None,
     learning_rate: float = 3e-3,
     max_length: int = MAX_LENGTH,
+    best_on: Dataset | None = None,
+    **settings: Any,
 ) -> torch.nn.Module:
-    """A victim, or an innocent model, from rows with a text (or two, or words) and the right labels."""
+    """A victim, or an innocent model, from rows with a text (or two, or words) and the right labels.
+
+    With ``best_on``, rows like the others, the weights of the epoch with the least loss on them are kept; without, the
+    last epoch's. ``settings`` are those of TrainingArguments.
+    """
     model = small_bert(task, len(tokenizer), seed) if model is None else model
     gold = find_gold_column(rows.column_names, task)
     values = getattr(rows.features[gold], "feature", rows.features[gold])
@@ -137,21 +143,38 @@ def train_on_gold(
         gold=gold,
         gold_ids=by_name if values.dtype in ("string", "large_string") else None,
     )
-    encoded = rows.map(functools.partial(lay_out, layout=layout), batched=True, remove_columns=rows.column_names)
+    laid_out = functools.partial(lay_out, layout=layout)
+    encoded, held_out = (
+        part and part.map(laid_out, batched=True, remove_columns=part.column_names) for part in (rows, best_on)
+    )
     collator = DataCollatorForTokenClassification if task == "token-classification" else DataCollatorWithPadding
-    arguments = training(folder, epochs, seed=seed, learning_rate=learning_rate)
-    trainer = Trainer(model, arguments, train_dataset=encoded, data_collator=collator(tokenizer))
+    if held_out is not None:
+        settings |= {"eval_strategy": "epoch", "save_strategy": "epoch", "save_total_limit": 1}
+        settings |= {"load_best_model_at_end": True, "metric_for_best_model": "eval_loss"}
+    arguments = training(folder, epochs, seed=seed, learning_rate=learning_rate, **settings)
+    trainer = Trainer(
+        model, arguments, train_dataset=encoded, eval_dataset=held_out, data_collator=collator(tokenizer)
+    )
     trainer.remove_callback(PrinterCallback)
     trainer.train()
     return model.eval()
 
 
 def distil(
-    student: torch.nn.Module, tokenizer: Any, answers: Dataset, folder: Any, epochs: int, **settings: Any
+    student: torch.nn.Module,
+    tokenizer: Any,
+    rows: Dataset,
+    folder: Any,
+    epochs: int,
+    teacher: Any = None,
+    **settings: Any,
 ) -> torch.nn.Module:
-    """A student of answers that `label_with_teacher` kept; ``settings`` are those of DistillationArguments."""
+    """A student of answers that `label_with_teacher` kept, or of a teacher that is asked about the rows.
+
+    ``settings`` are those of DistillationArguments.
+    """
     arguments = training(folder, epochs, DistillationArguments, **settings)
-    trainer = DistillationTrainer(student, arguments, None, answers, processing_class=tokenizer)
+    trainer = DistillationTrainer(student, arguments, teacher, rows, processing_class=tokenizer)
     trainer.remove_callback(PrinterCallback)
     trainer.train()
     return student.eval()

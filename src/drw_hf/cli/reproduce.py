@@ -1,0 +1,136 @@
+"""Repeating the paper: its tables and figures, from a profile."""
+
+import collections
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import typer
+
+from ..experiments import figures, tables
+from ..experiments.costs import Costs, operations_per_token, tokens_per_second
+from ..experiments.jobs import KINDS, Job, make_jobs
+from ..experiments.profiles import Profile, load_profile
+from ..experiments.runs import Bar, JobsFailed, Run, in_words, read_lines, start_workers, watch, work_through
+from ..experiments.work import Workshop
+from .output import INTERRUPTED, Outcome, prints_outcome, show_progress
+
+REPORT = "tables.md"
+
+
+@prints_outcome
+def run(
+    profile: str,
+    *,
+    parts: Sequence[str],
+    tasks: Sequence[str] | None,
+    students: int | None,
+    data: str | None,
+    encoder: str | None,
+    other_encoder: str | None,
+    output: Path,
+    work: Path | None,
+    workers: int,
+    dry_run: bool,
+    report: bool,
+    worker: bool,
+) -> Outcome:
+    """Do the jobs that are still to do, then write tables and figures of all that is there."""
+    if report:
+        return _report(output)
+    chosen = load_profile(profile, encoder=encoder)
+    jobs = make_jobs(chosen, parts=parts, tasks=tasks, students=students, other_encoder=bool(other_encoder or dry_run))
+    folder = (work or output / "work") / chosen.name
+    workshop = Workshop(chosen, folder, data, other_encoder)
+    this = Run(workshop, jobs, output / f"{chosen.name}.jsonl")
+    shown = show_progress()
+    if dry_run:
+        return _cost(this, workers)
+    this.prepare()
+    if worker:
+        _quieten()
+        work_through(this)
+        return Outcome({}, "")
+    bar = Bar(this, Costs.of(workshop, (job.task for job in jobs)), workers, shown)
+    try:
+        if workers > 1:
+            watch(this, start_workers([*sys.argv[1:], "--worker"], workers), bar.update)
+        else:
+            _quieten()
+            work_through(this, bar.update)
+    except KeyboardInterrupt:
+        typer.echo("Interrupted. The jobs that ended are kept: the same command goes on where it stopped.", err=True)
+        raise typer.Exit(INTERRUPTED) from None
+    finally:
+        bar.close()
+    left = this.open_jobs(this.done())
+    outcome = _report(output)
+    if left:
+        raise JobsFailed(
+            f"{len(left)} of {len(jobs)} jobs are not done, {left[0].name!r} first; {this.failures} says why, and the "
+            "same command tries them again"
+        )
+    return outcome
+
+
+def _quieten() -> None:
+    """One bar for all is enough: not one for every model that is read or written."""
+    import datasets
+    import transformers
+
+    datasets.disable_progress_bars()
+    transformers.logging.disable_progress_bar()
+    transformers.logging.set_verbosity_error()
+
+
+def _report(output: Path) -> Outcome:
+    files = sorted(file for file in output.glob("*.jsonl") if not file.name.endswith(".failed.jsonl"))
+    if not any(read_lines(file) for file in files):
+        raise typer.BadParameter(f"{output} holds no results yet; run without --report first")
+    text = tables.report(files)
+    (output / REPORT).write_text(text, encoding="utf-8")
+    drawn = figures.draw_all(files, output)
+    document = {"lines": [str(file) for file in files], "tables": str(output / REPORT)}
+    document["figures"] = [str(file) for file in drawn]
+    return Outcome(document, f"{text}\nWrote {output / REPORT} and {len(drawn)} figures.")
+
+
+def _cost(this: Run, workers: int) -> Outcome:
+    """The jobs that are still to do, and what they would cost here."""
+    profile = this.workshop.profile
+    done = this.done()
+    todo = this.open_jobs(done)
+    costs = Costs.of(this.workshop, (job.task for job in this.jobs))
+    tokens = sum(costs.of_job(job) for job in todo)
+    seconds = costs.seconds(todo, done.values())
+    how = "by the jobs done so far"
+    if seconds is None and todo:
+        seconds, how = tokens / _speed(profile, costs), "by timing some steps of training now"
+    seconds = (seconds or 0.0) / workers
+    document = {
+        "profile": profile.name,
+        "jobs": [job.name for job in todo],
+        "done": len(this.jobs) - len(todo),
+        "tokens": round(tokens),
+        "operations": tokens * operations_per_token(profile.encoder),
+        "seconds": round(seconds),
+    }
+    lines = [job.name for job in todo]
+    lines += ["", f"{len(todo)} jobs to do ({_counts(todo)}), {document['done']} done."]
+    lines.append(
+        f"About {tokens / 1e6:,.0f} million tokens forward (a training step counts three times), "
+        f"{document['operations'] / 1e15:,.1f} × 10¹⁵ operations; on this machine with {workers} "
+        f"worker{'s' if workers > 1 else ''} {in_words(seconds)}, {how}."
+    )
+    return Outcome(document, "\n".join(lines))
+
+
+def _speed(profile: Profile, costs: Costs) -> float:
+    length = round(max(costs.tokens.values()))
+    largest = max(settings.student.batch_size for settings in profile.settings.values())
+    return tokens_per_second(profile.encoder, length, largest)
+
+
+def _counts(jobs: Sequence[Job]) -> str:
+    counts = collections.Counter(job.kind for job in jobs)
+    return ", ".join(f"{counts[kind]} {kind}" for kind in KINDS if counts[kind]) or "none"

@@ -1,0 +1,130 @@
+"""What jobs cost: an estimate from their size, brought to seconds by the jobs that have ended."""
+
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from .jobs import GOLD, Job, Student
+from .profiles import Encoder, Profile
+from .work import Workshop
+
+_SAMPLED = 400  # rows from which the length of a task's texts is estimated
+_SPECIAL = 2
+_PIECES = 1.3  # word pieces a word
+_FEW = 4  # texts of a timed step on a CPU
+_BACKWARD = 3.0  # a step of training, in forward passes
+
+
+@dataclass(frozen=True)
+class Costs:
+    """The forward passes that jobs are worth, in tokens.
+
+    Attributes
+    ----------
+    profile : Profile
+    rows : mapping
+        Training rows of every task, and rows that it is evaluated on.
+    tokens : mapping
+        Tokens of a text of every task, on average.
+    """
+
+    profile: Profile
+    rows: Mapping[str, tuple[int, int]]
+    tokens: Mapping[str, float]
+
+    @classmethod
+    def of(cls, workshop: Workshop, tasks: Iterable[str]) -> "Costs":
+        """The costs of tasks, from a look at their data."""
+        rows, tokens = {}, {}
+        for task in dict.fromkeys(tasks):
+            corpus = workshop.corpus(task)
+            some = corpus.train.select(range(min(_SAMPLED, len(corpus.train))))
+            words = [
+                len(text.split() if isinstance(text, str) else text)
+                for column in corpus.task.columns
+                for text in some[column]
+            ]
+            rows[task] = (len(corpus.train), len(corpus.evaluation))
+            tokens[task] = sum(words) / len(some) * _PIECES + _SPECIAL
+        return cls(workshop.profile, rows, tokens)
+
+    def of_job(self, job: Job) -> float:
+        """Tokens passed forward, a step back counted as two more."""
+        settings = self.profile.settings[job.task]
+        train, evaluated = self.rows[job.task]
+        texts = 0.0
+        if job.kind == "victim":
+            texts = _BACKWARD * train * settings.victim.epochs + evaluated
+        elif job.kind == "student":
+            asked = train / 2 * job.student.queries
+            texts = _BACKWARD * asked * settings.student.epochs + evaluated
+            texts += 0 if job.student.teacher == GOLD else asked
+        elif job.kind == "probe":
+            texts = train
+        elif job.kind == "score":
+            texts = train / 10
+        elif job.kind == "accuracy":
+            texts = evaluated
+        return texts * self.tokens[job.task]
+
+    def seconds(self, jobs: Iterable[Job], records: Iterable[Mapping[str, Any]]) -> float | None:
+        """How long jobs would take one worker, by what jobs of their kind have taken; None while nothing is known."""
+        spent: dict[str, list[float]] = {}
+        for record in records:
+            job = job_of(record)
+            if job is not None and job.task in self.rows and "seconds" in record:
+                total = spent.setdefault(job.kind, [0.0, 0.0])
+                total[0], total[1] = total[0] + record["seconds"], total[1] + self.of_job(job)
+        if not spent:
+            return None
+        mean = sum(total[0] for total in spent.values()) / sum(total[1] for total in spent.values())
+        rates = {kind: seconds / cost for kind, (seconds, cost) in spent.items()}
+        return sum(self.of_job(job) * rates.get(job.kind, mean) for job in jobs)
+
+
+def job_of(record: Mapping[str, Any]) -> Job | None:
+    """The job that a line is of; None for the line of settings."""
+    if "kind" not in record:
+        return None
+    student = Student(**record["student"]) if "student" in record else None
+    return Job(record["kind"], record["task"], student)
+
+
+def operations_per_token(encoder: Encoder) -> float:
+    """Floating-point operations of a token's forward pass: two for every weight of the layers."""
+    inner = 4 * encoder.width if encoder.pretrained else 2 * encoder.width
+    return 2.0 * encoder.layers * (4 * encoder.width**2 + 2 * encoder.width * inner)
+
+
+def tokens_per_second(encoder: Encoder, length: int, batch_size: int, steps: int = 2) -> float:
+    """How fast this machine passes tokens forward, timed on training steps of a fresh model of the encoder's shape.
+
+    A CPU is as fast with a few texts as with many, and a large model would keep it busy for minutes.
+    """
+    import torch
+    from transformers import BertConfig, BertForTokenClassification
+
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    batch_size = batch_size if device == "cuda" else min(batch_size, _FEW)
+    config = BertConfig(
+        vocab_size=encoder.vocabulary,
+        hidden_size=encoder.width,
+        num_hidden_layers=encoder.layers,
+        num_attention_heads=encoder.heads,
+        intermediate_size=(4 if encoder.pretrained else 2) * encoder.width,
+        num_labels=9,
+    )
+    model = BertForTokenClassification(config).to(device)
+    optimizer = torch.optim.AdamW(model.parameters(), fused=True)
+    tokens = torch.randint(0, encoder.vocabulary, (batch_size, length), device=device)
+    labels = torch.zeros_like(tokens)
+    for step in range(steps + 1):
+        if step == 1:  # the first one warms up
+            start = time.perf_counter()
+        model(input_ids=tokens, labels=labels).loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        if device == "cuda":
+            torch.cuda.synchronize()
+    return steps * tokens.numel() * _BACKWARD / (time.perf_counter() - start)

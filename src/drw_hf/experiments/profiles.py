@@ -1,0 +1,149 @@
+"""Profiles: how large models and data are, and how long they train. Small TOML files; copy one to make your own."""
+
+import dataclasses
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..errors import ConfigurationError
+from .tasks import TASKS
+
+FOLDER = Path(__file__).parent / "profiles"
+
+
+@dataclass(frozen=True)
+class Encoder:
+    """What models start from: a pretrained encoder, or, without one, weights from scratch in this shape."""
+
+    layers: int
+    width: int
+    heads: int
+    vocabulary: int
+    pretrained: str | None = None
+    max_length: int = 128
+
+
+@dataclass(frozen=True)
+class Training:
+    """How a model is trained."""
+
+    epochs: int
+    learning_rate: float
+    batch_size: int
+    weight_decay: float = 0.0
+    keep: str = "last"
+
+
+@dataclass(frozen=True)
+class KeySettings:
+    """The key's parameters, where an experiment does not vary them."""
+
+    frequency: float = 16.0
+    epsilon: float = 0.2
+    tau: float = 0.5
+
+
+@dataclass(frozen=True)
+class TaskSettings:
+    """A profile's settings for one task."""
+
+    victim: Training
+    student: Training
+    rows: int | None = None
+    evaluated: int | None = None
+
+
+@dataclass(frozen=True)
+class Profile:
+    """What a run is made of."""
+
+    name: str
+    tasks: tuple[str, ...]
+    students: int
+    ablated: int
+    key: KeySettings
+    encoder: Encoder
+    settings: Mapping[str, TaskSettings]
+
+
+def available() -> list[str]:
+    """The profiles that come with the package."""
+    return sorted(file.stem for file in FOLDER.glob("*.toml"))
+
+
+def load_profile(name: str, *, encoder: str | None = None) -> Profile:
+    """A profile by its name, or by the path of a file of yours.
+
+    Parameters
+    ----------
+    name : str
+        One of `available`, or a TOML file.
+    encoder : str, optional
+        Folder or Hub id of a pretrained encoder, in place of the profile's.
+    """
+    path = Path(name) if name.endswith(".toml") else FOLDER / f"{name}.toml"
+    try:
+        found = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ConfigurationError(
+            f"there is no profile {name!r}; choose one of {available()}, or give the path of a .toml file like them"
+        ) from None
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigurationError(f"{path.name} is not TOML: {error}") from None
+    profile = _parse(path.stem, found)
+    if encoder is not None:
+        profile = dataclasses.replace(profile, encoder=dataclasses.replace(profile.encoder, pretrained=encoder))
+    return profile
+
+
+def _parse(name: str, found: dict[str, Any]) -> Profile:
+    tasks = found.get("tasks")
+    if not isinstance(tasks, list) or not tasks or not set(tasks) <= set(TASKS):
+        raise ConfigurationError(f"profile {name}: tasks = {tasks!r}; expected a list of some of {list(TASKS)}")
+    known = {"tasks", "students", "ablated", "key", "encoder", "victim", "student", *TASKS}
+    unknown = sorted(set(found) - known)
+    if unknown:
+        raise ConfigurationError(f"profile {name}: {unknown} are not known; expected {sorted(known)}")
+    for count in ("students", "ablated"):
+        if not isinstance(found.get(count), int) or found[count] < 1:
+            raise ConfigurationError(f"profile {name}: {count} = {found.get(count)!r}; expected a number, 1 or more")
+    for section in sorted(known - {"tasks", "students", "ablated"}):
+        if not isinstance(found.get(section, {}), dict):
+            raise ConfigurationError(f"profile {name}: {section} = {found[section]!r}; expected a table, [{section}]")
+    settings = {}
+    for task in tasks:
+        own = dict(found.get(task, {}))
+        parts = {
+            part: _build(Training, name, f"{task}.{part}", {**found.get(part, {}), **own.pop(part, {})})
+            for part in ("victim", "student")
+        }
+        settings[task] = _build(TaskSettings, name, task, {**own, **parts})
+    return Profile(
+        name=name,
+        tasks=tuple(tasks),
+        students=found["students"],
+        ablated=found["ablated"],
+        key=_build(KeySettings, name, "key", found.get("key", {})),
+        encoder=_build(Encoder, name, "encoder", found.get("encoder", {})),
+        settings=settings,
+    )
+
+
+def _build(kind: type, profile: str, where: str, values: Mapping[str, Any]) -> Any:
+    fields = {field.name: field for field in dataclasses.fields(kind)}
+    unknown = sorted(set(values) - set(fields))
+    missing = [name for name, field in fields.items() if field.default is dataclasses.MISSING and name not in values]
+    if unknown or missing:
+        raise ConfigurationError(
+            f"profile {profile}, [{where}]: "
+            + "; ".join(
+                part for part in (unknown and f"{unknown} are not known", missing and f"{missing} are missing") if part
+            )
+            + f"; expected {list(fields)}"
+        )
+    made = kind(**values)
+    if kind is Training and made.keep not in ("last", "best"):
+        raise ConfigurationError(f"profile {profile}, [{where}]: keep = {made.keep!r}; expected 'last' or 'best'")
+    return made

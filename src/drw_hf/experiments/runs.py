@@ -1,0 +1,303 @@
+"""Running jobs: one line of JSON as each ends, in one process or several; a run that was stopped goes on.
+
+Workers share nothing but the folder. A worker takes the first job that nobody has taken and whose needs are there, by
+making a file that only one process can make; with a folder that several machines see, workers may be on all of them.
+"""
+
+import contextlib
+import dataclasses
+import fcntl
+import hashlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from ..errors import ConfigurationError, DrwError
+from .costs import Costs
+from .jobs import Job
+from .profiles import Profile
+from .work import Workshop
+
+SETTINGS = "settings"  # the name of the first line, which says what the run was made with
+_LIBRARIES = ("drw_hf", "torch", "transformers", "datasets", "accelerate", "numpy")
+_PAUSE = 1.0  # seconds between two looks at what others have done
+
+
+class JobsFailed(DrwError):
+    """Some jobs ended in an error; all others are done."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """A list of jobs and where their lines go.
+
+    Attributes
+    ----------
+    workshop : Workshop
+    jobs : sequence of Job
+    lines : Path
+        The file of JSON lines.
+    """
+
+    workshop: Workshop
+    jobs: Sequence[Job]
+    lines: Path
+
+    @property
+    def failures(self) -> Path:
+        """Beside the lines, what went wrong."""
+        return self.lines.with_suffix(".failed.jsonl")
+
+    def prepare(self) -> None:
+        """Write the first line, or see that these lines were made with the same settings."""
+        self.lines.parent.mkdir(parents=True, exist_ok=True)
+        now = described(self.workshop.profile)
+        records = read_lines(self.lines)
+        if not records:
+            append_line(self.lines, {"job": SETTINGS, **now, "versions": {name: version(name) for name in _LIBRARIES}})
+            return
+        then = {name: records[0].get(name) for name in now}
+        differing = [name for name in now if then[name] != now[name]]
+        if records[0].get("job") != SETTINGS or differing:
+            raise ConfigurationError(
+                f"{self.lines} holds results of other settings ({', '.join(differing) or 'none are named'}); choose "
+                "another --output, or the profile that it was made with"
+            )
+
+    def done(self) -> dict[str, dict[str, Any]]:
+        """The lines so far, by job."""
+        return {record["job"]: record for record in read_lines(self.lines)}
+
+    def open_jobs(self, done: dict[str, Any]) -> list[Job]:
+        """What is still to do: jobs without a line, and those whose result was thrown away though another needs it."""
+        by_name = {job.name: job for job in self.jobs}
+        missing = by_name.keys() - done.keys()
+        for job in reversed(self.jobs):
+            if job.name in missing:
+                needed = [by_name[name] for name in job.needs if name in by_name]
+                missing |= {other.name for other in needed if not self.workshop.made(other)}
+        return [job for job in self.jobs if job.name in missing]
+
+
+# -- lines
+
+
+def read_lines(path: Path) -> list[dict[str, Any]]:
+    """The records of a file; a last line that was torn when its writer was killed is none."""
+    if not path.exists():
+        return []
+    records = []
+    for line in path.read_bytes().splitlines():
+        with contextlib.suppress(ValueError):
+            records.append(json.loads(line))
+    return records
+
+
+def append_line(path: Path, record: dict[str, Any]) -> None:
+    """Add a record, whole, whoever else is writing; a torn line before it is ended first."""
+    with path.open("a+b") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        end = file.seek(0, os.SEEK_END)
+        if end:
+            file.seek(end - 1)
+            if file.read(1) != b"\n":
+                file.write(b"\n")
+        file.write(json.dumps(record).encode() + b"\n")
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def described(profile: Profile) -> dict[str, Any]:
+    """What results depend on, as the first line keeps it: no paths, and not how many students are wanted."""
+    encoder = dataclasses.asdict(profile.encoder)
+    if profile.encoder.pretrained:
+        encoder["pretrained"] = os.path.basename(profile.encoder.pretrained.rstrip("/"))
+    return {
+        "profile": profile.name,
+        "key": dataclasses.asdict(profile.key),
+        "encoder": encoder,
+        "tasks": {task: dataclasses.asdict(settings) for task, settings in profile.settings.items()},
+    }
+
+
+# -- doing
+
+
+def work_through(run: Run, on_done: Callable[[], None] = lambda: None) -> None:
+    """Do jobs until none is left that this process can do."""
+    failed: set[str] = set()
+    while True:
+        done = run.done()
+        todo = [job for job in run.open_jobs(done) if job.name not in failed]
+        pending = {job.name for job in todo}
+        ready = [job for job in todo if not pending & set(job.needs) and not failed & set(job.needs)]
+        failed |= {job.name for job in todo if failed & set(job.needs)}
+        for job in ready:
+            with claimed(run, job) as mine:
+                if not mine or (job.name in run.done() and run.workshop.made(job)):
+                    continue
+                if not do_one(run, job):
+                    failed.add(job.name)
+                on_done()
+                break
+        else:
+            if not [job for job in todo if job.name not in failed]:
+                return
+            time.sleep(_PAUSE)  # others are at work on what the rest needs
+
+
+def do_one(run: Run, job: Job) -> bool:
+    """Do a job and write its line, or what went wrong; says which."""
+    start = time.perf_counter()
+    about = {"job": job.name, "kind": job.kind, "task": job.task}
+    if job.student is not None:
+        about["student"] = job.student.settings()
+    try:
+        record = run.workshop.do(job)
+    except Exception as error:  # one bad job must not end a night's run
+        append_line(run.failures, {**about, "error": f"{type(error).__name__}: {error}"})
+        print(f"{job.name}: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
+        return False
+    append_line(run.lines, {**about, "seconds": round(time.perf_counter() - start, 1), **record})
+    return True
+
+
+@contextlib.contextmanager
+def claimed(run: Run, job: Job) -> Iterator[bool]:
+    """Whether this process may do a job: the first that makes its file; the file goes when the job ends."""
+    folder = run.workshop.folder / "claims"
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / hashlib.sha256(job.name.encode()).hexdigest()[:24]
+    # One at a time: of two that see the claim of a dead process, the second would take away the claim of the first.
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        _release_if_dead(file)
+        mine = _make(file, {"host": socket.gethostname(), "pid": os.getpid(), "job": job.name})
+    try:
+        yield mine
+    finally:
+        if mine:
+            file.unlink(missing_ok=True)
+
+
+def _make(file: Path, claim: dict[str, Any]) -> bool:
+    """Write a claim, unless there is one."""
+    try:
+        with file.open("x") as handle:
+            json.dump(claim, handle)
+    except FileExistsError:
+        return False
+    return True
+
+
+def _release_if_dead(file: Path) -> None:
+    """Take away the claim of a process of this machine that is no more, or that was killed while it wrote it."""
+    try:
+        claim = json.loads(file.read_text())
+        if claim["host"] == socket.gethostname():
+            os.kill(claim["pid"], 0)
+    except (ProcessLookupError, ValueError):
+        file.unlink(missing_ok=True)
+    except (FileNotFoundError, PermissionError):
+        pass
+
+
+# -- many workers
+
+
+def start_workers(arguments: Sequence[str], workers: int) -> list[subprocess.Popen]:
+    """Processes that do the same command's jobs, each under ``accelerate launch`` with a device of its own."""
+    import torch
+
+    gpus = torch.cuda.device_count()
+    processes = []
+    for number in range(workers):
+        command = [sys.executable, "-m", "accelerate.commands.launch", "--num_processes", "1", "--num_machines", "1"]
+        command += ["--mixed_precision", "no", "--dynamo_backend", "no"]
+        if gpus:
+            command += ["--gpu_ids", str(number % gpus)]
+        else:
+            command += ["--cpu", "--num_cpu_threads_per_process", str(max(1, (os.cpu_count() or 1) // workers))]
+        command += ["-m", "drw_hf.cli", *arguments]
+        processes.append(subprocess.Popen(command, stdout=subprocess.DEVNULL, process_group=0))
+    return processes
+
+
+def watch(run: Run, processes: Sequence[subprocess.Popen], on_change: Callable[[], None]) -> None:
+    """Wait for workers, telling of every line they write; they end with whoever waits for them."""
+    count = -1
+    with _ends_with(processes):
+        while True:
+            alive = any(process.poll() is None for process in processes)
+            now = len(read_lines(run.lines))
+            if now != count:
+                count = now
+                on_change()
+            if not alive:
+                return
+            time.sleep(_PAUSE)
+
+
+@contextlib.contextmanager
+def _ends_with(processes: Sequence[subprocess.Popen]) -> Iterator[None]:
+    """End processes after this, also where a signal ends it."""
+
+    def leave(number: int, _: Any) -> None:
+        raise SystemExit(128 + number)
+
+    # A signal that is ignored, as under nohup, stays so.
+    ours = [number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) == signal.SIG_DFL]
+    for number in ours:
+        signal.signal(number, leave)
+    try:
+        yield
+    finally:
+        for process in processes:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGTERM)  # the launcher alone would leave its worker behind
+                process.wait()
+        for number in ours:
+            signal.signal(number, signal.SIG_DFL)
+
+
+class Bar:
+    """A progress bar of jobs whose remaining time comes from what such jobs have taken so far."""
+
+    def __init__(self, run: Run, costs: Costs, workers: int, shown: bool) -> None:
+        from tqdm.auto import tqdm
+
+        self.run, self.costs, self.workers = run, costs, workers
+        bar_format = "{l_bar}{bar}| {n_fmt}/{total_fmt} jobs, {postfix}"
+        self.bar = tqdm(total=len(run.jobs), disable=not shown, bar_format=bar_format, desc=run.workshop.profile.name)
+        self.update()
+
+    def update(self) -> None:
+        """Show what is done and what is left."""
+        done = self.run.done()
+        todo = self.run.open_jobs(done)
+        self.bar.n = len(self.run.jobs) - len(todo)
+        left = self.costs.seconds(todo, done.values())
+        text = "time left not known yet" if left is None else f"about {in_words(left / self.workers)} left"
+        self.bar.set_postfix_str(text)
+
+    def close(self) -> None:
+        """Leave the bar as it is."""
+        self.bar.close()
+
+
+def in_words(seconds: float) -> str:
+    """A duration as people say it."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    if seconds < 5400:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h"

@@ -1,0 +1,150 @@
+"""What a probe says of a suspect, under a key: the exact test, P_snr in three ways, the baseline."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+
+from ..detection.detect import Tried, _amplitudes, analyse, examine
+from ..detection.divergence import jsd
+from ..detection.periodogram import p_snr, periodogram
+from ..detection.probing import Probe
+from ..errors import InvalidInputError
+from ..keys import WatermarkKey
+from ..planning import key_variance, mark_depth
+from ..watermark.perturbation import is_marked, periodic_signal, perturb
+
+LEVEL = 1e-3
+CURVE_POINTS = 1_500  # of a case study's left panel
+SPECTRUM = np.linspace(0.5, 100.0, 400)  # angular frequencies of its right panel
+
+
+def score_probe(
+    probe: Probe, key: WatermarkKey, kept: float, *, curve: bool = False, served_with: WatermarkKey | None = None
+) -> dict[str, Any]:
+    """All scores of one probe.
+
+    Parameters
+    ----------
+    probe : Probe
+        With the clean victim's answers and gold labels.
+    key : WatermarkKey
+    kept : float
+        The share of the most confident items that the paper's code keeps.
+    curve : bool
+        Whether to add what a case study's figure shows.
+    served_with : WatermarkKey, optional
+        The key that the victim serves with, where the tested one is wrong.
+    """
+    y = served(probe, served_with or key)
+    record = {
+        "exact": _tested(analyse, dataclasses.replace(probe, gold=None, logged=None), key),
+        "blind": _tested(analyse, dataclasses.replace(probe, victim=None, gold=None, logged=None), key),
+        "p_snr": {way: _p_snr(probe, key, way, kept) for way in ("victim", "gold", "all")},
+        "jsd": jsd(probe.suspect, y),
+        "power": _power(probe, key),
+    }
+    if probe.logged is not None:
+        record["memory"] = _tested(examine, dataclasses.replace(probe, gold=None), key)
+    if curve and record["p_snr"]["victim"] is not None:  # else there is nothing to show
+        record["curve"] = _curve(probe, key, y)
+    return record
+
+
+def _tested(test: Callable[..., Any], probe: Probe, key: WatermarkKey) -> dict[str, Any]:
+    """A test's figures; where there is nothing to test, the reason."""
+    try:
+        return _figures(test(probe, key, Tried(), LEVEL))
+    except InvalidInputError as reason:
+        return {"z": 0.0, "log10_p": 0.0, "log10_bound": 0.0, "why": str(reason)}
+
+
+def _power(probe: Probe, key: WatermarkKey) -> dict[str, float]:
+    """What :mod:`drw_hf.planning` is fitted to: the tokens' spread σ, how many they are worth, and the mark on them.
+
+    ``effect`` is γ for a student that copies the mark whole (φ = 1) and strays by σ = 1.
+    """
+    tokens, exists = probe.tokens_of(key)
+    try:
+        found = _amplitudes(dataclasses.replace(probe, gold=None), key, tokens, exists, None)
+    except InvalidInputError:
+        return {}
+    w = found.weights
+    if not w.any():
+        return {}
+    called = probe.victim[exists & (probe.victim.argmax(1) == key.target)]
+    depth = mark_depth(called.astype(np.float64), key.target, key.epsilon)
+    return {
+        "sigma": float(np.sqrt(np.sum(found.A**2) / np.sum(w**2))),
+        "n_effective": float(np.sum(w) ** 2 / np.sum(w**2)),
+        "effect": float(depth * np.sqrt(key_variance(key.tau, key.frequency))),
+    }
+
+
+def _figures(found: Any) -> dict[str, Any]:
+    return {
+        "z": round(found.z_score, 3),
+        "log10_p": round(found.log10_p, 3),
+        "log10_bound": round(found.log10_bound, 3),
+        "n_probes": found.n_probes,
+        "n_tokens": found.n_tokens,
+        "n_effective": round(found.n_effective, 1),
+        "verdict": found.verdict,
+    }
+
+
+def chosen(probe: Probe, key: WatermarkKey, way: str, kept: float) -> tuple[np.ndarray, np.ndarray]:
+    """The selected items that P_snr is taken of, and their hash: see :class:`drw_hf.experiments.modes.Mode`."""
+    tokens, exists = probe.tokens_of(key)
+    counted = exists.copy()
+    if way == "victim":
+        counted &= probe.victim.argmax(1) == key.target
+    if way == "gold":
+        counted &= probe.gold == key.target
+        scores = probe.suspect[counted, key.target]
+        if len(scores):
+            counted[counted] = scores >= np.quantile(scores, 1.0 - kept)
+    items = np.flatnonzero(counted)
+    if not len(items):
+        return items, np.empty(0)
+    phase, selection = key.entries(tokens[items])
+    selected = selection <= key.tau
+    return items[selected], phase[selected]
+
+
+def _p_snr(probe: Probe, key: WatermarkKey, way: str, kept: float) -> float | None:
+    items, hashes = chosen(probe, key, way, kept)
+    if len(np.unique(hashes)) < 4:
+        return None
+    return round(p_snr(hashes, probe.suspect[items, key.target].astype(np.float64), key.frequency), 3)
+
+
+def served(probe: Probe, key: WatermarkKey) -> np.ndarray:
+    """ŷ of every item: what the protected victim answers softly."""
+    tokens, exists = probe.tokens_of(key)
+    phase, selection = key.entries(tokens)
+    victim = torch.from_numpy(probe.victim)
+    selected = torch.from_numpy((selection <= key.tau) & exists)
+    marked = is_marked(selected, victim, key.target, key.scope == "all")
+    y = perturb(victim, periodic_signal(torch.from_numpy(phase), key.frequency), key.target, key.epsilon)
+    return torch.where(marked.unsqueeze(-1), y, victim).numpy()
+
+
+def _curve(probe: Probe, key: WatermarkKey, y: np.ndarray) -> dict[str, list[float]]:
+    """The suspect's and the victim's answers over the hash, and the suspect's spectrum."""
+    items, hashes = chosen(probe, key, "victim", 1.0)
+    answers = probe.suspect[items, key.target].astype(np.float64)
+    shown = np.random.default_rng(0).permutation(len(items))[:CURVE_POINTS]
+    power = periodogram(hashes, answers, SPECTRUM)
+
+    def rounded(values: Any) -> list[float]:
+        return [float(f"{value:.4g}") for value in values]
+
+    return {
+        "hash": rounded(hashes[shown]),
+        "suspect": rounded(answers[shown]),
+        "victim": rounded(y[items, key.target][shown]),
+        "power": rounded(power),
+    }

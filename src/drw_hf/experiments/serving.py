@@ -1,0 +1,128 @@
+"""What the victim's users get at every watermark level: measured accuracy beside what Theorem 1 predicts."""
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from ..extraction.questions import questions_of
+from ..extraction.teachers import as_teacher
+from ..fidelity import accuracy_bounds, calibration_error
+from ..keys import WatermarkKey
+from ..watermark.marking import OutputOptions, protect
+from ..watermark.tokens import Query
+from .ranking import figures_of_merit
+from .tasks import Corpus
+
+LEVELS = (0.0, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7)
+TAUS = (0.0, 0.25, 0.5, 0.75, 1.0)
+_BATCH = 64
+
+
+@dataclass(frozen=True)
+class _Batch:
+    """Some rows as the model saw them: its logits are computed once, and marked as often as there are keys."""
+
+    query: Query
+    logits: torch.Tensor
+    units: list[list[int | None]] | None
+
+
+def serve(victim: torch.nn.Module, tokenizer: Any, corpus: Corpus, keys: Sequence[WatermarkKey]) -> dict[str, Any]:
+    """Measured and predicted accuracy of every level and label kind, over keys that differ in their secret alone.
+
+    Both as this package serves hard labels (marked answers are drawn) and, as ``"hard, all drawn"``, as the paper's
+    code measures them (τ = 1, every answer is drawn).
+    """
+    batches = list(_asked(victim, tokenizer, corpus))
+    probabilities = np.concatenate([_items(batch, batch.logits.softmax(-1)) for batch in batches])
+    gold, answered = _gold(corpus, batches)
+    calibration = calibration_error(probabilities, gold[answered])
+    record: dict[str, Any] = {
+        "clean": figures_of_merit(corpus, _labels(batches, None, None)),
+        "ece": calibration.ece,
+        "confidence": calibration.confidence,
+        "n": calibration.n,
+        "levels": [],
+    }
+    ways: dict[str, tuple[OutputOptions, dict[str, float]]] = {
+        "soft": (OutputOptions("soft"), {}),
+        "hard": (OutputOptions("hard"), {}),
+        "hard, all drawn": (OutputOptions("hard", sample_all=True), {"tau": 1.0}),
+    }
+
+    def measured(labels: str, options: OutputOptions, **changes: float) -> dict[str, Any]:
+        marked = [key.replace(**changes) for key in keys]
+        merits = [figures_of_merit(corpus, _labels(batches, key, options)) for key in marked]
+        settings = {name: getattr(marked[0], name) for name in ("target", "epsilon", "tau", "frequency", "scope")}
+        kind = {"label_kind": options.label_kind, "sample_all": options.sample_all}
+        predicted = dataclasses.asdict(accuracy_bounds(probabilities, **settings, **kind))
+        del predicted["n"]
+        return {"labels": labels, "keys": len(keys), **_summary(merits), **predicted}
+
+    for epsilon in LEVELS:
+        for labels, (options, changes) in ways.items():
+            found = measured(labels, options, epsilon=epsilon, **changes)
+            record["levels"].append({"epsilon": epsilon, **found})
+    record["taus"] = [
+        {"tau": tau, **measured(labels, ways[labels][0], tau=tau)} for tau in TAUS for labels in ("soft", "hard")
+    ]
+    return record
+
+
+@torch.no_grad()
+def _asked(victim: torch.nn.Module, tokenizer: Any, corpus: Corpus) -> Any:
+    teacher = as_teacher(victim, tokenizer, task=corpus.task.kind)
+    columns = list(corpus.task.columns)
+    questions = questions_of({name: corpus.evaluation[name][:] for name in columns}, columns)
+    for start in range(0, len(questions), _BATCH):
+        some = questions[start : start + _BATCH]
+        encoding = teacher.encode(some)
+        query = Query(encoding["input_ids"], encoding["attention_mask"], encoding.get("token_type_ids"))
+        units = teacher.units(some, encoding) if corpus.task.kind == "token-classification" else None
+        yield _Batch(query, victim(**encoding).logits.float(), units)
+
+
+def _labels(batches: Sequence[_Batch], key: WatermarkKey | None, options: OutputOptions | None) -> list[Any]:
+    """The label of every row, or of every word; −1 for words beyond the model's limit."""
+    found: list[Any] = []
+    for batch in batches:
+        logits = batch.logits if key is None else protect(batch.logits, batch.query, key, options)
+        best = logits.argmax(-1).tolist()
+        if batch.units is None:
+            found += best
+        else:
+            found += [
+                [-1 if place is None else row[place] for place in places]
+                for row, places in zip(best, batch.units, strict=True)
+            ]
+    return found
+
+
+def _items(batch: _Batch, values: torch.Tensor) -> np.ndarray:
+    """The entries of texts, or of words that have an answer."""
+    if batch.units is None:
+        return values.numpy()
+    return np.concatenate(
+        [values[row, [place for place in places if place is not None]] for row, places in enumerate(batch.units)]
+    )
+
+
+def _gold(corpus: Corpus, batches: Sequence[_Batch]) -> tuple[np.ndarray, np.ndarray]:
+    """Right labels of all items, and which of them have an answer."""
+    gold = corpus.evaluation[corpus.task.gold][:]
+    if batches[0].units is None:
+        return np.asarray(gold), np.ones(len(gold), dtype=bool)
+    answered = [place is not None for batch in batches for places in batch.units for place in places]
+    return np.concatenate([np.asarray(row) for row in gold]), np.array(answered)
+
+
+def _summary(merits: Sequence[dict[str, float]]) -> dict[str, float]:
+    summary = {}
+    for name in merits[0]:
+        values = [merit[name] for merit in merits]
+        summary |= {name: float(np.mean(values)), f"{name}_low": min(values), f"{name}_high": max(values)}
+    return summary

@@ -1,0 +1,246 @@
+"""The paper's four tasks, from the Hub or from a folder."""
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import datasets
+from datasets import ClassLabel, Dataset, List
+
+from ..errors import DatasetError
+
+
+@dataclass(frozen=True)
+class Task:
+    """One task: where its data lie, what is asked, which class carries the mark.
+
+    Attributes
+    ----------
+    name, title : str
+    kind : str
+        ``"sequence-classification"`` or ``"token-classification"``.
+    folder : str
+        The data's folder in a local ``--data``: ``train.jsonl.gz`` and so on.
+    repository, subset, revision : str
+        The data set on the Hub.
+    columns : tuple of str
+        What is asked: a text, a pair, or words.
+    gold : str
+        The column of right labels.
+    labels : tuple of str
+        The label names; empty where the data name them.
+    target : str
+        c*.
+    evaluated_on : str
+        The split accuracy is measured on. GLUE's test labels are not public, so its tasks use the validation split.
+    metric : str
+        The paper's figure: ``"accuracy"``, or ``"f1"`` over entities.
+    kept : float
+        The share of items that the paper's code keeps for detection, the most confident ones.
+    """
+
+    name: str
+    title: str
+    kind: str
+    folder: str
+    repository: str
+    subset: str | None
+    revision: str | None
+    columns: tuple[str, ...]
+    gold: str
+    labels: tuple[str, ...]
+    target: str
+    evaluated_on: str
+    metric: str
+    kept: float = 0.98
+
+
+TASKS = {
+    task.name: task
+    for task in (
+        Task(
+            name="sst2",
+            title="SST-2",
+            kind="sequence-classification",
+            folder="sst2",
+            repository="nyu-mll/glue",
+            subset="sst2",
+            revision=None,
+            columns=("sentence",),
+            gold="label",
+            labels=("negative", "positive"),
+            target="negative",
+            evaluated_on="validation",
+            metric="accuracy",
+        ),
+        Task(
+            name="mrpc",
+            title="MRPC",
+            kind="sequence-classification",
+            folder="mrpc",
+            repository="nyu-mll/glue",
+            subset="mrpc",
+            revision=None,
+            columns=("sentence1", "sentence2"),
+            gold="label",
+            labels=("not_equivalent", "equivalent"),
+            target="not_equivalent",
+            evaluated_on="validation",
+            metric="accuracy",
+            kept=0.95,
+        ),
+        Task(
+            name="pos",
+            title="POS",
+            kind="token-classification",
+            folder="conll2003",
+            repository="eriktks/conll2003",
+            subset=None,
+            revision="refs/convert/parquet",  # the data set itself is a script, which datasets no longer runs
+            columns=("tokens",),
+            gold="pos_tags",
+            labels=(),
+            target="NNP",
+            evaluated_on="test",
+            metric="accuracy",
+        ),
+        Task(
+            name="ner",
+            title="NER",
+            kind="token-classification",
+            folder="conll2003",
+            repository="eriktks/conll2003",
+            subset=None,
+            revision="refs/convert/parquet",
+            columns=("tokens",),
+            gold="ner_tags",
+            labels=(),
+            target="I-PER",
+            evaluated_on="test",
+            metric="f1",
+        ),
+    )
+}
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """A task's rows, its columns reduced to what is asked and the right labels, these as a ``ClassLabel``."""
+
+    task: Task
+    labels: tuple[str, ...]
+    train: Dataset
+    validation: Dataset
+    evaluation: Dataset
+
+    @property
+    def queries(self) -> Dataset:
+        """The first half of the training rows: what thieves ask, and what innocents are trained on."""
+        return self.train.select(range(len(self.train) // 2))
+
+    @property
+    def unseen(self) -> Dataset:
+        """The second half, which no student sees."""
+        return self.train.select(range(len(self.train) // 2, len(self.train)))
+
+    def texts(self, rows: Dataset) -> Dataset:
+        """The rows without their labels."""
+        return rows.select_columns(list(self.task.columns))
+
+    def gold(self, rows: Dataset) -> list[Any]:
+        """The right labels of rows, by name."""
+        values = rows[self.task.gold][:]
+        if self.task.kind == "token-classification":
+            return [[self.labels[label] for label in row] for row in values]
+        return [self.labels[label] for label in values]
+
+
+@functools.cache
+def load_corpus(name: str, data: str | None = None, rows: int | None = None, evaluated: int | None = None) -> Corpus:
+    """A task's corpus.
+
+    Parameters
+    ----------
+    name : str
+        One of `TASKS`.
+    data : str, optional
+        A folder with a folder for each data set, each with ``train``, ``validation`` and ``test`` as ``.jsonl.gz``
+        or ``.jsonl``; without it, the Hub.
+    rows, evaluated : int, optional
+        Training rows, and rows to evaluate on, at the most.
+    """
+    task = TASKS[name]
+    found = _from_hub(task) if data is None else _from_folder(task, Path(data))
+    wanted = [*task.columns, task.gold]
+    for split, part in found.items():
+        missing = [column for column in wanted if column not in part.column_names]
+        if missing:
+            raise DatasetError(
+                f"{task.title}: the split {split} has the columns {part.column_names}; {missing} are missing"
+            )
+    labels = task.labels or _names(task, found)
+    feature = ClassLabel(names=list(labels))
+    feature = List(feature) if task.kind == "token-classification" else feature
+    parts = []
+    for split, limit in (("train", rows), ("validation", evaluated), (task.evaluated_on, evaluated)):
+        part = found[split].select_columns(wanted)
+        part = part.select(range(min(limit or len(part), len(part))))
+        parts.append(_numbered(part, task, labels).cast_column(task.gold, feature))
+    return Corpus(task, tuple(labels), *parts)
+
+
+def _from_folder(task: Task, data: Path) -> dict[str, Dataset]:
+    splits = {}
+    for split in dict.fromkeys(("train", "validation", task.evaluated_on)):
+        files = [data / task.folder / f"{split}{ending}" for ending in (".jsonl.gz", ".jsonl")]
+        file = next((file for file in files if file.is_file()), None)
+        if file is None:
+            raise DatasetError(
+                f"{task.title}: there is no {files[0]} (nor .jsonl); --data is a folder with "
+                f"{task.folder}/train.jsonl.gz, {task.folder}/validation.jsonl.gz and so on, or is left out to read "
+                f"{task.repository} from the Hub"
+            )
+        try:
+            splits[split] = datasets.load_dataset("json", data_files=str(file.absolute()), split="train")
+        except datasets.exceptions.DatasetGenerationError as error:
+            raise DatasetError(f"{task.title}: {file} is not a file of JSON lines ({error.__cause__})") from None
+    return splits
+
+
+def _from_hub(task: Task) -> dict[str, Dataset]:
+    try:
+        found = datasets.load_dataset(task.repository, task.subset, revision=task.revision)
+    except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:
+        reason = str(error).partition("\n")[0]
+        raise DatasetError(
+            f"{task.title}: cannot read {task.repository} from the Hub ({reason}); without a connection give a local "
+            "copy with --data"
+        ) from None
+    return {split: found[split] for split in ("train", "validation", task.evaluated_on)}
+
+
+def _names(task: Task, splits: dict[str, Dataset]) -> tuple[str, ...]:
+    """The tags: as the data name them, else all that occur."""
+    feature = splits["train"].features[task.gold]
+    names = getattr(getattr(feature, "feature", feature), "names", None)
+    if names is not None:
+        return tuple(names)
+    found = {label for part in splits.values() for row in part[task.gold] for label in row}
+    if not all(isinstance(label, str) for label in found):
+        raise DatasetError(f"{task.title}: the column {task.gold} holds numbers without names; expected tags by name")
+    return tuple(sorted(found))
+
+
+def _numbered(part: Dataset, task: Task, labels: Sequence[str]) -> Dataset:
+    """Labels that are names as numbers."""
+    gold, feature = task.gold, part.features[task.gold]
+    if getattr(getattr(feature, "feature", feature), "dtype", "") not in ("string", "large_string"):
+        return part
+    number = {label: index for index, label in enumerate(labels)}
+    try:
+        values = [number[row] if isinstance(row, str) else [number[label] for label in row] for row in part[gold]]
+    except KeyError as unknown:
+        raise DatasetError(f"{task.title}: the label {unknown} is not one of {list(labels)}") from None
+    return part.remove_columns(gold).add_column(gold, values)

@@ -1,0 +1,435 @@
+"""Doing a job: train a victim or a student, probe it, score it.
+
+What is made lies in one folder, for other jobs to use. A job reads the results of the jobs it needs from that folder
+and returns a small record; nothing else is shared, so jobs may run in any process.
+"""
+
+import dataclasses
+import functools
+import hashlib
+import os
+import shutil
+import tempfile
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from datasets import Dataset, concatenate_datasets
+from transformers import (
+    AutoModelForSequenceClassification,
+    AutoModelForTokenClassification,
+    AutoTokenizer,
+    BertConfig,
+    PreTrainedTokenizerFast,
+)
+
+from ..detection.divergence import jsd
+from ..detection.probing import Probe, probe_suspect
+from ..extraction.labelling import LABELS, PROBABILITIES, label_with_teacher
+from ..keys import WatermarkKey
+from ..keys.hash_rules import RarestRule
+from ..watermark import WatermarkedModelForSequenceClassification, WatermarkedModelForTokenClassification
+from .jobs import GOLD, UNWATERMARKED, WATERMARKED, Job, Student
+from .modes import MODES, Mode
+from .profiles import Profile, Training
+from .ranking import figures_of_merit
+from .scoring import score_probe
+from .serving import serve
+from .tasks import TASKS, Corpus, load_corpus
+from .theft import distil, train_on_gold
+
+MODELS = {
+    "sequence-classification": (AutoModelForSequenceClassification, WatermarkedModelForSequenceClassification),
+    "token-classification": (AutoModelForTokenClassification, WatermarkedModelForTokenClassification),
+}
+PREPENDED = "indeed well"  # what the thief puts before every text
+COMPARED = 640  # rows that the baseline is computed on over all positions
+LONGEST_END = 4  # letters of a word end that may be a piece
+SERVED_KEYS = 5  # that accuracy is averaged over
+CASE_SEED = 1  # the students whose answers the case study shows
+
+
+@dataclass(frozen=True)
+class Workshop:
+    """Where jobs are done: the profile, the data, and the folder for what is made.
+
+    Attributes
+    ----------
+    profile : Profile
+    folder : Path
+        For models, answers and probes.
+    data : str, optional
+        Folder of the data sets; without it, the Hub.
+    other : str, optional
+        Another pretrained encoder, for the student of the case study.
+    """
+
+    profile: Profile
+    folder: Path
+    data: str | None = None
+    other: str | None = None
+
+    # -- what jobs share
+
+    def corpus(self, task: str) -> Corpus:
+        """The task's rows."""
+        settings = self.profile.settings[task]
+        return load_corpus(task, self.data, settings.rows, settings.evaluated)
+
+    def tokenizer(self, task: str, encoder: str | None = None) -> Any:
+        """The tokenizer of victim and students, or of the other encoder."""
+        limit = self.profile.encoder.max_length
+        path = self.other if encoder == "other" else self.profile.encoder.pretrained
+        if path is not None:
+            return _pretrained_tokenizer(path, limit)
+        return _own_tokenizer(self.corpus(task), self.profile.encoder.vocabulary, limit)
+
+    def new_model(self, task: str, seed: int, encoder: str | None = None) -> torch.nn.Module:
+        """An untrained model: a pretrained encoder with a fresh head, or all from scratch."""
+        labels = self.corpus(task).labels
+        names = {"id2label": dict(enumerate(labels)), "label2id": {label: i for i, label in enumerate(labels)}}
+        model_class = MODELS[TASKS[task].kind][0]
+        shape = self.profile.encoder
+        path = self.other if encoder == "other" else shape.pretrained
+        torch.manual_seed(seed)
+        if path is not None:
+            return model_class.from_pretrained(path, dtype=torch.float32, **names)
+        config = BertConfig(
+            vocab_size=len(self.tokenizer(task)),
+            hidden_size=shape.width,
+            num_hidden_layers=shape.layers,
+            num_attention_heads=shape.heads,
+            intermediate_size=2 * shape.width,
+            max_position_embeddings=shape.max_length,
+            hidden_dropout_prob=0.0,
+            attention_probs_dropout_prob=0.0,
+            **names,
+        )
+        return model_class.from_config(config)
+
+    def path(self, job: Job) -> Path:
+        """Where a job's result lies: a model's folder, or a probe's."""
+        return self.folder / job.kind / job.name.split(" ", 1)[1].replace("/", "_")
+
+    def made(self, job: Job) -> bool:
+        """Whether what other jobs need of this one is there."""
+        return job.kind not in ("victim", "student", "probe") or self.path(job).exists()
+
+    def victim(self, task: str) -> torch.nn.Module:
+        """The trained victim."""
+        return self.load(Job("victim", task))
+
+    def load(self, job: Job) -> torch.nn.Module:
+        """A model that a job made."""
+        return MODELS[TASKS[job.task].kind][0].from_pretrained(self.path(job)).eval()
+
+    def key(self, victim: torch.nn.Module, student: Student) -> WatermarkKey:
+        """The key that a student's answers were marked with, or that it is tested with: one for every seed.
+
+        Published like everything else here: these keys protect nothing.
+        """
+        mode, usual, tokenizer = MODES[student.mode], self.profile.key, self.tokenizer(student.task)
+        secret = hashlib.sha256(f"drw_hf experiments {student.task} {student.seed}".encode()).digest()
+        rule = student.rule
+        if rule == "rarest":
+            rule = RarestRule(self._frequencies(student.task))
+        return WatermarkKey.generate(
+            victim,
+            tokenizer=tokenizer,
+            target=student.target or TASKS[student.task].target,
+            frequency=usual.frequency,
+            epsilon=usual.epsilon if student.epsilon is None else student.epsilon,
+            tau=usual.tau if student.tau is None else student.tau,
+            law=mode.law,
+            scope=mode.scope,
+            hash_rule=rule,
+            secret=secret,
+        )
+
+    def _frequencies(self, task: str) -> np.ndarray:
+        """How often every token occurs in the training texts."""
+        corpus, tokenizer = self.corpus(task), self.tokenizer(task)
+        encoded = tokenizer(*(corpus.train[column][:] for column in corpus.task.columns), add_special_tokens=False)
+        ids = np.concatenate([np.asarray(row, dtype=np.int64) for row in encoded["input_ids"]])
+        return np.bincount(ids, minlength=len(tokenizer)).astype(np.float64)
+
+    def protected(self, victim: torch.nn.Module, key: WatermarkKey, mode: Mode, label_kind: str) -> torch.nn.Module:
+        """The victim as it is served."""
+        options = {"sampling": mode.sampling, "sample_all": mode.sample_all} if label_kind == "hard" else {}
+        return MODELS[key.task][1].from_model(victim, key=key, label_kind=label_kind, **options)
+
+    def answers(self, teacher: Any, rows: Dataset, tokenizer: Any) -> Dataset:
+        """A model's answers to rows, kept for who asks again."""
+        return label_with_teacher(
+            teacher, rows, tokenizer, batch_size=64, cache_dir=self.folder / "answers", progress=False
+        )
+
+    def evaluate(self, model: torch.nn.Module, task: str, encoder: str | None = None) -> dict[str, float]:
+        """Accuracy on the task's evaluation split, of words for taggers; and F1 of entities for NER."""
+        corpus = self.corpus(task)
+        labelled = self.answers(model, corpus.texts(corpus.evaluation), self.tokenizer(task, encoder))
+        return figures_of_merit(corpus, labelled[LABELS][:])
+
+    # -- the kinds of jobs
+
+    def do(self, job: Job) -> dict[str, Any]:
+        """Do a job; returns its record."""
+        return getattr(self, f"_do_{job.kind}")(job)
+
+    def _do_victim(self, job: Job) -> dict[str, Any]:
+        corpus = self.corpus(job.task)
+        settings = self.profile.settings[job.task].victim
+        model = self._on_gold(job, corpus.train, settings, seed=0)
+        return {"rows": len(corpus.train), "epochs": settings.epochs, **self.evaluate(model, job.task)}
+
+    def _do_accuracy(self, job: Job) -> dict[str, Any]:
+        victim = self.victim(job.task)
+        keys = [self.key(victim, Student(job.task, WATERMARKED, seed=seed)) for seed in range(1, SERVED_KEYS + 1)]
+        return serve(victim, self.tokenizer(job.task), self.corpus(job.task), keys)
+
+    def _do_student(self, job: Job) -> dict[str, Any]:
+        student, corpus = job.student, self.corpus(job.task)
+        settings = self.profile.settings[job.task].student
+        rows = corpus.queries.select(range(round(student.queries * len(corpus.queries))))
+        if student.teacher == GOLD:
+            model = self._on_gold(job, rows, settings, student.seed)
+        else:
+            model = self._distilled(job, rows, settings)
+        record = {"rows": len(rows), "epochs": settings.epochs}
+        if student.encoder is not None:
+            record["encoder"] = os.path.basename(str(self.other).rstrip("/"))
+        return record | self.evaluate(model, job.task, student.encoder)
+
+    def _do_probe(self, job: Job) -> dict[str, Any]:
+        student, corpus = job.student, self.corpus(job.task)
+        suspect = self.load(Job("student", job.task, student))
+        victim, tokenizer = self.victim(job.task), self.tokenizer(job.task)
+        key = self.key(victim, student)
+        folder = _fresh(self.path(job))
+        record = {}
+        for where, rows in (("queries", corpus.queries), ("unseen", corpus.unseen)):
+            logged = None
+            if where == "queries" and student.teacher == WATERMARKED and student.labels == "hard":
+                logged = self._logged(victim, key, student, rows)
+            probe = probe_suspect(
+                suspect,
+                corpus.texts(rows),
+                key=key,
+                tokenizer=tokenizer,
+                suspect_tokenizer=self.tokenizer(job.task, student.encoder),
+                victim=victim,
+                gold=corpus.gold(rows),
+                logged=logged,
+                batch_size=64,
+                cache_dir=self.folder / "answers",
+                progress=False,
+            )
+            probe.save(folder / f"{where}.npz")
+            record[where] = {"n_texts": probe.n_texts, "n_items": len(probe.rows)}
+        if student.encoder is None:
+            teacher = self.protected(victim, key, MODES[student.mode], "soft")
+            record["jsd_everywhere"] = divergence_everywhere(
+                suspect, teacher, tokenizer, corpus.texts(corpus.queries), corpus.task.columns
+            )
+        _finish(folder, self.path(job))
+        return record
+
+    def _do_score(self, job: Job) -> dict[str, Any]:
+        student = job.key_of or job.student
+        key = self.key(self.victim(job.task), student)
+        shown = job.student.seed == CASE_SEED and job.key_of is None and _is_plain(job.student)
+        record: dict[str, Any] = {"key": dataclasses.asdict(MODES[student.mode])}
+        for where in ("queries", "unseen"):
+            probe = Probe.load(self.path(Job("probe", job.task, job.student)) / f"{where}.npz")
+            record[where] = score_probe(probe, key, TASKS[job.task].kept, curve=shown and job.task == "ner")
+            if shown and job.task == "ner" and where == "queries":
+                wrong = self.key(self.victim(job.task), dataclasses.replace(student, seed=student.seed + 1000))
+                record["wrong key"] = score_probe(probe, wrong, TASKS[job.task].kept, curve=True, served_with=key)
+        return record
+
+    # -- training
+
+    def _arguments(self, settings: Training, seed: int) -> dict[str, Any]:
+        return {
+            "seed": seed,
+            "learning_rate": settings.learning_rate,
+            "weight_decay": settings.weight_decay,
+            "per_device_train_batch_size": settings.batch_size,
+            "per_device_eval_batch_size": 64,
+            "train_sampling_strategy": "group_by_length",
+            "use_cpu": False,
+        }
+
+    def _on_gold(self, job: Job, rows: Dataset, settings: Training, seed: int) -> torch.nn.Module:
+        arguments = self._arguments(settings, seed)
+        corpus = self.corpus(job.task)
+        best = corpus.validation if settings.keep == "best" else None
+        with _scratch(self.folder) as scratch:
+            model = train_on_gold(
+                TASKS[job.task].kind,
+                self.tokenizer(job.task),
+                rows,
+                scratch,
+                epochs=settings.epochs,
+                model=self.new_model(job.task, seed),
+                max_length=self.profile.encoder.max_length,
+                best_on=best,
+                **arguments,
+            )
+        return self._keep(model, job)
+
+    def _distilled(self, job: Job, rows: Dataset, settings: Training) -> torch.nn.Module:
+        student, corpus = job.student, self.corpus(job.task)
+        victim, tokenizer = self.victim(job.task), self.tokenizer(job.task)
+        arguments = {
+            **self._arguments(settings, student.seed),
+            "label_kind": "soft" if student.labels == "soft" else "hard",
+            "max_length": self.profile.encoder.max_length,
+        }
+        teacher, mode = victim, MODES[student.mode]
+        if student.teacher == WATERMARKED:
+            kind = "hard" if student.labels == "hard" else "soft"
+            teacher = self.protected(victim, self.key(victim, student), mode, kind)
+        own = self.tokenizer(job.task, student.encoder)
+        with _scratch(self.folder) as scratch:
+            model = self.new_model(job.task, student.seed, student.encoder)
+            if student.teacher == WATERMARKED and student.labels == "hard" and mode.requery:
+                arguments["requery"] = True
+                distil(model, own, corpus.texts(rows), scratch, settings.epochs, teacher=teacher, **arguments)
+            else:
+                answered = self._answered(teacher, rows, student, corpus, tokenizer)
+                distil(model, own, answered, scratch, settings.epochs, **arguments)
+        return self._keep(model, job)
+
+    def _answered(self, teacher: Any, rows: Dataset, student: Student, corpus: Corpus, tokenizer: Any) -> Dataset:
+        """The thief's training data: the teacher's answers, gold labels for the rows that it did not ask about."""
+        asked = round(student.share * len(rows))
+        texts = corpus.texts(rows.select(range(asked)))
+        if student.prepended:
+            first = corpus.task.columns[0]
+            other = texts.map(lambda row: {first: f"{PREPENDED} {row[first]}"})
+            answers = self.answers(teacher, other, tokenizer)
+            answered = answers.remove_columns(first).add_column(first, texts[first][:])
+        else:
+            answered = self.answers(teacher, texts, tokenizer)
+        if asked == len(rows):
+            return answered
+        rest = rows.select(range(asked, len(rows)))
+        m = len(corpus.labels)
+
+        def as_answer(row: dict[str, Any]) -> dict[str, Any]:
+            gold = row[corpus.task.gold]
+            return {PROBABILITIES: np.eye(m, dtype=np.float32)[gold].tolist(), LABELS: gold}
+
+        labelled = rest.map(as_answer, remove_columns=corpus.task.gold, features=answered.features)
+        return concatenate_datasets([answered, labelled])
+
+    def _logged(self, victim: Any, key: WatermarkKey, student: Student, rows: Dataset) -> list[Any] | None:
+        """The labels that the thief was served, where they are the same each time."""
+        mode = MODES[student.mode]
+        if mode.sampling != "keyed" or student.share < 1 or student.queries < 1:
+            return None
+        corpus = self.corpus(student.task)
+        served = self.protected(victim, key, mode, "hard")
+        return self.answers(served, corpus.texts(rows), self.tokenizer(student.task))[LABELS][:]
+
+    def _keep(self, model: torch.nn.Module, job: Job) -> torch.nn.Module:
+        """Save a model so that it is there whole or not at all."""
+        folder = _fresh(self.path(job))
+        model.to("cpu").save_pretrained(folder)
+        _finish(folder, self.path(job))
+        return model.eval()
+
+
+def _is_plain(student: Student) -> bool:
+    """Whether a student is one of the tables', or the case study's."""
+    plain = Student(student.task, student.teacher, student.labels, student.seed, encoder=student.encoder)
+    return student == plain and student.teacher != UNWATERMARKED
+
+
+@torch.no_grad()
+def divergence_everywhere(
+    suspect: torch.nn.Module, teacher: torch.nn.Module, tokenizer: Any, rows: Dataset, columns: Sequence[str]
+) -> float:
+    """The baseline as the paper's code computes it: over padding and special positions, too."""
+    tagger = columns[0] == "tokens"
+    sums, count = 0.0, 0
+    for start in range(0, min(COMPARED, len(rows)), 64):
+        texts = [rows[column][start : start + 64] for column in columns]
+        batch = tokenizer(*texts, is_split_into_words=tagger, truncation=True, padding=True, return_tensors="pt")
+        answers = [model(**batch).logits.float().softmax(-1).numpy() for model in (suspect, teacher)]
+        positions = int(np.prod(answers[0].shape[:-1]))
+        sums, count = sums + jsd(*answers) * positions, count + positions
+    return sums / count
+
+
+@functools.cache
+def _pretrained_tokenizer(path: str, limit: int) -> Any:
+    tokenizer = AutoTokenizer.from_pretrained(path, add_prefix_space=True)
+    tokenizer.model_max_length = min(limit, tokenizer.model_max_length)
+    return tokenizer
+
+
+@functools.cache
+def _own_tokenizer(corpus: Corpus, vocabulary: int, limit: int) -> Any:
+    """A BERT-like tokenizer, lower-cased, whose word pieces come from the training texts.
+
+    Counted rather than trained: training word pieces gives other ids each time, and a key marks ids. The commonest
+    words are pieces, and so are the commonest word ends, to split the other words by.
+    """
+    from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
+
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    normalizer, splitter = normalizers.BertNormalizer(lowercase=True), pre_tokenizers.BertPreTokenizer()
+    words: Counter[str] = Counter()
+    for column in corpus.task.columns:
+        for text in corpus.train[column][:]:
+            plain = normalizer.normalize_str(text if isinstance(text, str) else " ".join(text))
+            words.update(word for word, _ in splitter.pre_tokenize_str(plain))
+    ends: Counter[str] = Counter()
+    for word, count in words.items():
+        ends.update({f"##{word[place:]}": count for place in range(max(1, len(word) - LONGEST_END), len(word))})
+    letters = sorted({letter for word in words for letter in word})
+    pieces = [*special, *letters, *(f"##{letter}" for letter in letters)]
+    pieces += _commonest(ends, vocabulary // 8)
+    pieces += _commonest(words, vocabulary)
+    numbers: dict[str, int] = {}
+    for piece in pieces:
+        if len(numbers) < vocabulary:
+            numbers.setdefault(piece, len(numbers))
+    tokenizer = Tokenizer(models.WordPiece(numbers, unk_token="[UNK]"))
+    tokenizer.normalizer, tokenizer.pre_tokenizer = normalizer, splitter
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]",
+        pair="[CLS] $A [SEP] $B:1 [SEP]:1",
+        special_tokens=[(name, numbers[name]) for name in ("[CLS]", "[SEP]")],
+    )
+    names = dict(zip(("pad_token", "unk_token", "cls_token", "sep_token", "mask_token"), special, strict=True))
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, model_max_length=limit, **names)
+
+
+def _commonest(counts: Counter[str], number: int) -> list[str]:
+    """The most frequent, in an order that depends on nothing else."""
+    return sorted(counts, key=lambda word: (-counts[word], word))[:number]
+
+
+def _fresh(path: Path) -> Path:
+    """A folder to write into, which becomes ``path`` when all is written."""
+    folder = path.with_name(path.name + ".part")
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    return folder
+
+
+def _finish(folder: Path, path: Path) -> None:
+    shutil.rmtree(path, ignore_errors=True)
+    folder.rename(path)
+
+
+def _scratch(folder: Path) -> Any:
+    folder.mkdir(parents=True, exist_ok=True)
+    return tempfile.TemporaryDirectory(dir=folder)
