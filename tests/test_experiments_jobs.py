@@ -46,13 +46,15 @@ def test_the_tables_have_ten_students_of_every_kind_fifty_a_task_for_gold_ones_s
     ("part", "settings"),
     [
         ("modes", {(labels, mode) for labels in ("soft", "hard") for mode in ("paper-code", "paper-text")}),
-        ("epsilon", {(labels, epsilon) for labels in ("soft", "hard") for epsilon in (0.02, 0.05, 0.1, 0.15)}),
-        ("category", {(labels, target) for labels in ("soft", "hard") for target in ("DT", "VBN", "JJ")}),
-        ("tau", {("soft", tau) for tau in (0.1, 0.3, 0.7, 0.9)}),
+        ("epsilon", {(labels, epsilon) for labels in ("soft", "hard") for epsilon in jobs.EPSILONS}),
+        ("category", {(labels, target) for labels in ("soft", "hard") for target in jobs.CATEGORIES}),
+        ("tau", {("soft", tau) for tau in jobs.TAUS}),
         ("rule", {("soft", "rarest"), ("hard", "rarest"), ("soft", True), ("soft", "rarest", True)}),
         (
             "limits",
-            {("argmax",), *(("soft", what, share) for what in ("share", "queries") for share in (0.5, 0.25, 0.1))},
+            {("argmax",)}
+            | {("soft", "share", share) for share in jobs.SHARES}
+            | {("soft", "queries", queries) for queries in jobs.QUERIES},
         ),
         ("case", {("soft", "other")}),
     ],
@@ -151,7 +153,7 @@ def test_fewer_tasks_and_students_may_be_asked_for():
     assert {job.task for job in found} == {"mrpc"} and len(students_of(found)) == 10
     shorter = dataclasses.replace(PAPER, students=3, ablated=2)
     assert len(students_of(make_jobs(shorter, parts=["tables"], tasks=["ner"]))) == 15
-    assert len(students_of(make_jobs(shorter, parts=["tau"], tasks=["ner"]))) == 8
+    assert len(students_of(make_jobs(shorter, parts=["tau"], tasks=["ner"]))) == 2 * len(jobs.TAUS)
 
 
 def test_with_modes_the_innocent_are_scored_by_the_other_modes_keys_too():

@@ -21,7 +21,7 @@ from drw_hf.experiments.jobs import GOLD, UNWATERMARKED, WATERMARKED, Job, Stude
 from drw_hf.experiments.modes import MODES
 from drw_hf.experiments.profiles import load_profile
 from drw_hf.experiments.scoring import chosen, score_probe, served
-from drw_hf.experiments.serving import LEVELS
+from drw_hf.experiments.serving import LEVELS, TAUS
 from drw_hf.experiments.tasks import TASKS, load_corpus
 from drw_hf.experiments.work import PREPENDED, Workshop, divergence_everywhere
 from drw_hf.extraction.labelling import LABELS, PROBABILITIES, label_with_teacher
@@ -180,12 +180,16 @@ def test_accuracy_is_measured_at_every_level_beside_what_is_predicted(shop, done
     assert [(level["epsilon"], level["labels"]) for level in found["levels"]] == [
         (epsilon, way) for epsilon in LEVELS for way in ways
     ]
-    for level in found["levels"]:
+    assert [(level["tau"], level["labels"]) for level in found["taus"]] == [
+        (tau, way) for tau in TAUS for way in ways[:2]
+    ]
+    for level in found["levels"] + found["taus"]:
         for name in figures:
-            assert 0 <= level[f"{name}_low"] <= level[name] <= level[f"{name}_high"] <= 1
+            low, high = level[f"{name}_low"], level[f"{name}_high"]
+            assert 0 <= low <= high <= 1 and low - 1e-9 <= level[name] <= high + 1e-9, "a mean is rounded"
         assert level["bound"] <= level["expected"] + 1e-9 <= level["clean"] + 2e-9
-    unmarked = found["levels"][0]
-    assert unmarked["accuracy_low"] == unmarked["accuracy_high"] == found["clean"]["accuracy"]
+    for unmarked in (found["levels"][0], *found["taus"][:2]):
+        assert unmarked["accuracy_low"] == unmarked["accuracy_high"] == found["clean"]["accuracy"]
     assert found["n"] == sum(
         len(row) if task == "ner" else 1 for row in shop.corpus(task).gold(shop.corpus(task).evaluation)
     )
@@ -339,9 +343,9 @@ def test_a_probe_holds_gold_labels_and_the_clean_victims_answers(shop, done):
     assert np.array_equal(probe.logged, np.concatenate(trained(done, "hard").rows[LABELS][:]))
 
 
-@pytest.mark.parametrize("name", ["soft", "hard as the text"])
+@pytest.mark.parametrize("name", ["unwatermarked hard", "hard as the text"], ids=["default", "paper-text"])
 def test_a_suspect_that_answers_as_served_is_as_near_as_can_be_and_found(shop, done, name):
-    """What the thief would be if it had learned everything; under another key it is not found."""
+    """What a thief would be that had learned everything; under another key it is not found."""
     student = STUDENTS[name]
     probe = probe_of(shop, done, name)
     key, wrong = (shop.key(shop.victim(student.task), dataclasses.replace(student, seed=seed)) for seed in (1, 2))

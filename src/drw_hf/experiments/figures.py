@@ -12,11 +12,8 @@ from typing import Any
 
 from ..detection.result import _power_of_ten
 from .jobs import GOLD, WATERMARKED, Student
-from .scoring import SPECTRUM
-from .tables import (
-    ALL_DRAWN,
+from .results import (
     LABELS,
-    LARGEST_INNOCENT,
     WHERE,
     Record,
     Results,
@@ -32,6 +29,8 @@ from .tables import (
     values,
     z,
 )
+from .scoring import SPECTRUM
+from .tables import ALL_DRAWN, LARGEST_INNOCENT
 from .tasks import TASKS
 
 # Readable in black and white: shapes and line styles differ, not colours alone.

@@ -13,7 +13,7 @@ from ..detection.periodogram import p_snr, periodogram
 from ..detection.probing import Probe
 from ..errors import InvalidInputError
 from ..keys import WatermarkKey
-from ..planning import key_variance, mark_depth
+from ..planning import KAPPA, key_variance, mark_depth, tokens_that_count
 from ..watermark.perturbation import is_marked, periodic_signal, perturb
 
 LEVEL = 1e-3
@@ -64,7 +64,8 @@ def _tested(test: Callable[..., Any], probe: Probe, key: WatermarkKey) -> dict[s
 def _power(probe: Probe, key: WatermarkKey) -> dict[str, float]:
     """What :mod:`drw_hf.planning` is fitted to: the tokens' spread σ, how many they are worth, and the mark on them.
 
-    ``effect`` is γ for a student that copies the mark whole (φ = 1) and strays by σ = 1.
+    ``n_planned`` is what a plan takes them to be worth, which knows no student; ``effect`` is γ for a student that
+    copies the mark whole (φ = 1) and strays by σ = 1.
     """
     tokens, exists = probe.tokens_of(key)
     try:
@@ -74,11 +75,13 @@ def _power(probe: Probe, key: WatermarkKey) -> dict[str, float]:
     w = found.weights
     if not w.any():
         return {}
-    called = probe.victim[exists & (probe.victim.argmax(1) == key.target)]
-    depth = mark_depth(called.astype(np.float64), key.target, key.epsilon)
+    called = exists & (probe.victim.argmax(1) == key.target)
+    depth = mark_depth(probe.victim[called].astype(np.float64), key.target, key.epsilon)
+    counts = np.unique(tokens[called], return_counts=True)[1]
     return {
         "sigma": float(np.sqrt(np.sum(found.A**2) / np.sum(w**2))),
         "n_effective": float(np.sum(w) ** 2 / np.sum(w**2)),
+        "n_planned": float(tokens_that_count(counts, 1.0, KAPPA)[1]),
         "effect": float(depth * np.sqrt(key_variance(key.tau, key.frequency))),
     }
 
