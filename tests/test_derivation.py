@@ -130,6 +130,12 @@ def test_paper_phase_and_selection_correlate_at_three_quarters():
 
 
 @pytest.mark.parametrize("law", ["direct", "paper"])
+def test_no_tokens_have_no_hashes(law):
+    phase, selection = make_key(make_model(), law=law).entries([])
+    assert phase.shape == selection.shape == (0,)
+
+
+@pytest.mark.parametrize("law", ["direct", "paper"])
 def test_a_large_vocabulary_needs_little_memory(law):
     key = make_key(make_model(vocab_size=VOCAB), law=law)
     tracemalloc.start()

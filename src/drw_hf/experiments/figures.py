@@ -182,14 +182,14 @@ def accuracy_against_epsilon(results: Results, path: str | os.PathLike) -> Path 
     if not places:
         return None
     columns = min(3, len(places))
-    figure = _figure(4 * columns if columns > 1 else 6, 3.6 * math.ceil(len(places) / columns) + 0.5)
+    figure = _figure(max(8, 4 * columns), 3.6 * math.ceil(len(places) / columns) + 0.7)
     panels = figure.subplots(math.ceil(len(places) / columns), columns, squeeze=False)
     for axes in panels.flat[len(places) :]:
         axes.set_axis_off()
     for axes, (profile, task) in zip(panels.flat, places, strict=False):
         _plot_accuracy(axes, results, profile, task)
     lines, names = panels.flat[0].get_legend_handles_labels()
-    figure.legend(lines, names, loc="outside lower center", ncols=4, fontsize=9)
+    figure.legend(lines, names, loc="outside lower center", ncols=min(columns + 1, 4), fontsize=9)
     return _save(figure, path)
 
 

@@ -6,7 +6,6 @@ making a file that only one process can make; with a folder that several machine
 
 import contextlib
 import dataclasses
-import fcntl
 import hashlib
 import json
 import os
@@ -20,6 +19,8 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
+
+from filelock import FileLock
 
 from ..errors import ConfigurationError, DrwError
 from .costs import Costs
@@ -104,8 +105,7 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
 
 def append_line(path: Path, record: dict[str, Any]) -> None:
     """Add a record, whole, whoever else is writing; a torn line before it is ended first."""
-    with path.open("a+b") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+    with FileLock(path.with_name(f".{path.name}.lock")), path.open("a+b") as file:
         end = file.seek(0, os.SEEK_END)
         if end:
             file.seek(end - 1)
@@ -178,8 +178,7 @@ def claimed(run: Run, job: Job) -> Iterator[bool]:
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / hashlib.sha256(job.name.encode()).hexdigest()[:24]
     # One at a time: of two that see the claim of a dead process, the second would take away the claim of the first.
-    with (folder / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with FileLock(folder / "lock"):
         _release_if_dead(file)
         mine = _make(file, {"host": socket.gethostname(), "pid": os.getpid(), "job": job.name})
     try:

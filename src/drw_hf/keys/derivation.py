@@ -100,7 +100,7 @@ def paper_matrix_rows(stream_key: bytes, token_ids: np.ndarray, dimension: int) 
     ``stream_key`` is the secret's sub-key for :data:`MATRIX`.
     """
     even, odd = _normal_columns(stream_key, token_ids, dimension)
-    return np.stack([even, odd], axis=-1).reshape(len(token_ids), -1)[:, :dimension]
+    return np.stack([even, odd], axis=-1).reshape(len(token_ids), 2 * even.shape[1])[:, :dimension]
 
 
 def paper_entries(
@@ -138,7 +138,8 @@ def _normal_columns(stream_key: bytes, token_ids: np.ndarray, dimension: int) ->
     even, odd = torch.cos(turned).numpy(), torch.sin(turned).numpy()
     even *= radius
     odd *= radius
-    return even.reshape(len(token_ids), -1), odd.reshape(len(token_ids), -1)
+    shape = len(token_ids), 2 * blocks_a_row  # a number each, not −1: there may be no tokens
+    return even.reshape(shape), odd.reshape(shape)
 
 
 def _blocks_a_row(dimension: int) -> int:
