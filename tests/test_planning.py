@@ -16,10 +16,9 @@ from drw_hf.detection.significance import NullLaw
 from drw_hf.errors import InvalidInputError, InvalidKeyError
 from drw_hf.fidelity import accuracy_bounds
 from drw_hf.planning import (
+    COPYING,
     KAPPA,
     LARGEST_EPSILON,
-    PHI,
-    SIGMA,
     copied_share,
     key_variance,
     mark_depth,
@@ -100,7 +99,7 @@ def test_what_a_student_copies_is_the_table_where_it_is_known():
 
 @given(st.floats(1e-5, 2.0), st.floats(1.0, 10.0))
 def test_more_of_a_stronger_mark_is_copied(epsilon, factor):
-    for table in PHI.values():
+    for table in [table for copying in COPYING.values() for table in copying.phi.values()]:
         assert 0.0 < copied_share(epsilon, table) <= copied_share(epsilon * factor, table) * (1 + 1e-12) <= 1.0 + 1e-9
 
 
@@ -231,7 +230,7 @@ def test_costs_are_those_of_fidelity():
 
 def test_phi_and_sigma_are_the_modules_unless_given():
     p, tokens = SAMPLE
-    given = plan(p, tokens, target=1, phi=PHI, sigma=SIGMA, kappa=KAPPA)
+    given = plan(p, tokens, target=1, phi=COPYING["unseen"].phi, sigma=COPYING["unseen"].sigma, kappa=KAPPA)
     assert plan(p, tokens, target=1).rows == given.rows
     assert planned(sigma=2.4).effect == pytest.approx(planned().effect / 2)
     assert planned(phi=0.22).effect == pytest.approx(planned(phi={"hard": 0.11}).effect * 2)
@@ -377,6 +376,7 @@ def test_a_keyed_rule_needs_no_key_of_the_owners():
         ({"queries": 0}, "queries=0"),
         ({"queries": 2.5}, "queries=2.5"),
         ({"n_texts": -1}, "n_texts=-1"),
+        ({"probed_with": "logs"}, r"probed_with='logs': expected one of \['queries', 'unseen'\]"),
         ({"phi": -0.1}, "phi=-0.1"),
         ({"phi": {"soft": 1.0}}, "label_kind='hard'.*'soft'"),
         ({"phi": {"hard": {}}}, "phi holds no φ for 'hard'"),

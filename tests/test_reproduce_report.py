@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import math
 
 import matplotlib.image
 import numpy as np
@@ -11,6 +12,7 @@ from drw_hf.errors import DatasetError
 from drw_hf.experiments import figures, tables
 from drw_hf.experiments.jobs import EPSILONS, GOLD, UNWATERMARKED, WATERMARKED, Student
 from drw_hf.experiments.modes import MODES
+from drw_hf.experiments.power import check_plan
 from drw_hf.experiments.scoring import SPECTRUM
 from drw_hf.experiments.tables import Results
 
@@ -535,3 +537,27 @@ def test_without_data_nothing_is_drawn(tmp_path, ranked):
     path = written(tmp_path / "tiny.jsonl", *ranked.records)
     assert figures.draw_all([path], tmp_path / "figures") == []
     assert not (tmp_path / "figures").exists()
+
+
+# -- the plan
+
+
+def test_the_phi_that_would_make_the_plan_right_is_found_from_z():
+    power = {"sigma": 0.8, "n_effective": 900.0, "n_planned": 1000.0, "effect": 2.0}
+    reached = math.sqrt(1000.0 * math.log1p((0.3 * 2.0 / 0.8) ** 2))  # by the formula, with φ = 0.3
+    results = results_of(
+        *lines_of(Student("pos", WATERMARKED, "hard", 1), scored(reached, power=power)),
+        *lines_of(Student("pos", UNWATERMARKED, "hard", 1), scored(power={**power, "sigma": 0.8})),
+    )
+    (checked,) = check_plan(results)
+    assert (checked.labels, checked.where, checked.n) == ("hard", "queries", 1)
+    assert checked.phi == pytest.approx(0.3) and checked.sigma == 0.8 and checked.measured == reached
+    row = cells(tables.plan_table(results), "POS", "tiny", "hard", "0.2")
+    assert row["fitted φ"] == "0.30" and row["probed with"] == "its queries"
+    assert float(row["planned / z"]) == pytest.approx(checked.planned / reached, abs=0.006)
+
+
+def test_without_unmarked_students_nothing_is_known_of_the_spread_and_the_plan_is_not_checked():
+    power = {"sigma": 0.8, "n_effective": 900.0, "n_planned": 1000.0, "effect": 2.0}
+    results = results_of(*lines_of(Student("pos", WATERMARKED, "hard", 1), scored(9.0, power=power)))
+    assert check_plan(results) == [] and tables.plan_table(results) == ""

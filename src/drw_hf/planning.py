@@ -36,16 +36,31 @@ from .keys.key import WatermarkKey
 
 EPSILONS = (0.02, 0.05, 0.1, 0.2)
 LARGEST_EPSILON = 1.0  # how far `Plan.smallest_epsilon` looks
-# φ by label kind and ε. Fitted so that the formula meets the z of small BERTs distilled from protected taggers, at the
-# σ of students of the clean model; the middle where several students differed.
-PHI: Mapping[str, Mapping[float, float]] = {
-    "soft": {0.02: 0.29, 0.2: 1.0},
-    "hard": {0.02: 0.15, 0.05: 0.26, 0.2: 0.435},
+KAPPA = 1.0  # the tokens' variance between over that within; U hardly feels it
+
+
+@dataclass(frozen=True)
+class Copying:
+    """How students copy a mark.
+
+    Attributes
+    ----------
+    sigma : float
+        σ: the root mean square of an unmarked student's token residuals r̄_i, weighted with w_i².
+    phi : mapping
+        φ by label kind and ε.
+    """
+
+    sigma: float
+    phi: Mapping[str, Mapping[float, float]]
+
+
+# By what the student is probed with: the thief's own queries, or other text. Fitted to small BERTs distilled from
+# protected taggers and classifiers; the middle where tasks differ ("The plan against students" in the documentation).
+COPYING = {
+    "queries": Copying(0.5, {"soft": {0.02: 0.1, 0.2: 0.2}, "hard": {0.02: 0.02, 0.2: 0.07}}),
+    "unseen": Copying(1.8, {"soft": {0.02: 0.1, 0.2: 0.3}, "hard": {0.02: 0.03, 0.2: 0.12}}),
 }
-# σ: the root mean square of an innocent student's token residuals r̄_i, weighted with w_i². κ: their variance between
-# tokens over that within. Round figures: small BERTs have σ 0.9 (tagger) to 1.2 (two classes), and U hardly feels κ.
-SIGMA = 1.0
-KAPPA = 1.0
 
 
 @dataclass(frozen=True)
@@ -197,6 +212,7 @@ def plan(
     label_kinds: Sequence[str] = LABEL_KINDS,
     queries: int | None = None,
     n_texts: int | None = None,
+    probed_with: str = "unseen",
     phi: float | Mapping[str, float | Mapping[float, float]] | None = None,
     sigma: float | None = None,
     kappa: float | None = None,
@@ -221,12 +237,15 @@ def plan(
         How many texts the thief is expected to ask; by default as many as the sample holds.
     n_texts : int, optional
         How many texts the sample holds; by default N. Needed with ``queries`` for a tagger.
+    probed_with : str
+        What the student will be probed with: ``"queries"``, the thief's own, if you log them, or ``"unseen"`` text
+        like the sample. A student shows more of the mark on what it learned by heart.
     phi : float, or mapping from label kind to float or to ``{ε: φ}``, optional
-        How much of the mark a student copies, instead of ``PHI``. Between the ε of a table log φ is linear in log ε;
-        below them the same power law goes on, above them φ stays.
+        How much of the mark a student copies, instead of that of ``COPYING``. Between the ε of a table log φ is
+        linear in log ε; below them the same power law goes on, above them φ stays.
     sigma, kappa : float, optional
         The spread of an innocent student's token residuals, and their variance between tokens over that within,
-        instead of ``SIGMA`` and ``KAPPA``.
+        instead of that of ``COPYING`` and ``KAPPA``.
 
     Notes
     -----
@@ -256,6 +275,9 @@ def plan(
         raise InvalidInputError(f"target={target!r}: expected the number of a class, 0 to {p.shape[1] - 1}")
     if not (len(epsilons) and len(taus) and len(label_kinds)):
         raise InvalidInputError("epsilons, taus and label_kinds must hold one value or more each: there is no plan")
+    if probed_with not in COPYING:
+        raise InvalidInputError(f"probed_with={probed_with!r}: expected one of {list(COPYING)}")
+    copying = COPYING[probed_with]
     n_texts = len(p) if n_texts is None else _counting("n_texts", n_texts)
     queries = n_texts if queries is None else _counting("queries", queries)
     called = p[p.argmax(axis=1) == target]
@@ -275,8 +297,8 @@ def plan(
         target=int(target),
         frequency=frequency,
         scope=scope,
-        phi=_phi_tables(PHI if phi is None else phi),
-        sigma=_amount("sigma", SIGMA if sigma is None else sigma, above=True),
+        phi=_phi_tables(copying.phi if phi is None else phi),
+        sigma=_amount("sigma", copying.sigma if sigma is None else sigma, above=True),
         n_tokens=n_tokens,
         n_effective=n_effective,
     )

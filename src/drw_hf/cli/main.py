@@ -155,6 +155,10 @@ def plan(
         int | None,
         typer.Option(help="Texts that a thief is expected to ask (default: as many as given).", min=1, metavar="N"),
     ] = None,
+    probed_with: Annotated[
+        shared.ProbedWith,
+        typer.Option(help="What a copy will be probed with: the thief's queries, if logged, or other text."),
+    ] = shared.ProbedWith.unseen,
     phi: Annotated[
         float | None,
         typer.Option(help="How much of the mark a student copies (default: as seen in ours).", min=0.0),
@@ -195,6 +199,7 @@ def plan(
         hash_rule=hash_rule and hash_rule.value,
         p_value=p_value,
         queries=queries,
+        probed_with=probed_with.value,
         phi=phi,
         sigma=sigma,
         text_columns=text_column or None,

@@ -54,6 +54,13 @@ class RepoType(StrEnum):
     space = "space"
 
 
+class ProbedWith(StrEnum):
+    """What a suspect is probed with."""
+
+    queries = "queries"
+    unseen = "unseen"
+
+
 class Part(StrEnum):
     """What of the paper is repeated."""
 

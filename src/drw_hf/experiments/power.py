@@ -70,7 +70,8 @@ def _check(
         return None
     sigma, n_tokens, effect, mean = (float(np.mean(found)) for found in (spreads, tokens, effects, reached))
     gamma = math.sqrt(math.expm1(max(mean, 0.0) ** 2 / n_tokens))
-    planned = planning.copied_share(epsilon, planning.PHI[labels]) * effect / planning.SIGMA
+    copying = planning.COPYING[where]
+    planned = planning.copied_share(epsilon, copying.phi[labels]) * effect / copying.sigma
     return Checked(
         profile=profile,
         task=task,
