@@ -144,11 +144,12 @@ def test_a_dry_run_shows_the_jobs_and_their_cost_and_leaves_nothing(data, tmp_pa
     assert not output.exists()
 
 
-def test_a_dry_run_shows_the_case_study_too_which_then_wants_another_encoder(data, tmp_path):
-    options = ("smoke", "--part", "case", "--data", data, "--output", tmp_path / "results")
-    assert "student ner/watermarked/soft/default/encoder=other/seed=1" in play(*options, "--dry-run").stdout
+def test_the_case_study_wants_another_encoder(data, tmp_path):
+    options = ("smoke", "--part", "tables", "--part", "case", "--data", data, "--output", tmp_path / "results")
     found = play(*options)
-    assert found.exit_code == 1 and "nothing to do" in found.output and "--other-encoder" in found.output
+    assert found.exit_code == 1 and "name it with --other-encoder" in found.output
+    told = play(*options, "--other-encoder", "any", "--dry-run")
+    assert "student ner/watermarked/soft/default/encoder=other/seed=1" in told.stdout
 
 
 # -- what goes wrong

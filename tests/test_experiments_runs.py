@@ -244,6 +244,9 @@ def test_a_job_that_fails_stops_no_others_and_what_needs_it_is_not_tried(tmp_pat
     again = make_run(tmp_path)
     assert names_of(again.open_jobs(again.done())) == [STUDENT, PROBE, SCORE]
     work_through(again)
+    assert STUDENT not in again.done(), "other workers of the same run leave it alone"
+    again.forget_failures()
+    work_through(again)
     assert set(again.done()) == {"settings", *names_of(again.jobs)}
 
 
@@ -402,21 +405,29 @@ def test_who_waits_hears_of_new_lines_and_ends_with_the_workers(tmp_path, start)
     assert heard[-1] == len(run.jobs) + 1
 
 
-@pytest.mark.parametrize(("gpus", "expected"), [(2, ["0", "1", "0"]), (0, None)])
-def test_every_worker_is_launched_on_a_device_of_its_own(monkeypatch, gpus, expected):
-    commands = []
+@pytest.mark.parametrize(
+    ("gpus", "visible", "expected"),
+    [(2, "", ["0", "1", "0"]), (2, "5,7", ["5", "7", "5"]), (0, "", [None, None, None])],
+)
+def test_every_worker_is_launched_on_a_device_of_its_own(monkeypatch, tmp_path, gpus, visible, expected):
+    """Which GPU is whose can be seen without one; that a worker trains on it cannot."""
+    started = []
     monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: gpus > 0)
     monkeypatch.setattr(os, "cpu_count", lambda: 7)
-    monkeypatch.setattr(subprocess, "Popen", lambda command, **_: commands.append(command))
-    runs.start_workers(["reproduce", "tiny", "--worker"], 3)
-    assert len(commands) == 3
-    for number, command in enumerate(commands):
+    monkeypatch.setattr(subprocess, "Popen", lambda command, **options: started.append((command, options["env"])))
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if visible:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    runs.start_workers(["reproduce", "tiny", "--worker"], 3, tmp_path)
+    assert [environment.get("CUDA_VISIBLE_DEVICES") for _, environment in started] == expected
+    for command, _ in started:
         assert "accelerate.commands.launch" in command
         assert command[-5:] == ["-m", "drw_hf.cli", "reproduce", "tiny", "--worker"]
-        if expected:
-            assert command[command.index("--gpu_ids") + 1] == expected[number]
-        else:
-            assert command[command.index("--num_cpu_threads_per_process") + 1] == "2", "its share of the cores"
+        assert command[command.index("--num_cpu_threads_per_process") + 1] == "2", "its share of the cores"
+        settings = Path(command[command.index("--config_file") + 1]).read_text()
+        assert "distributed_type: 'NO'" in settings, "whatever the user's own configuration asks for"
+        assert f"use_cpu: {'false' if gpus else 'true'}" in settings
 
 
 @pytest.mark.parametrize(("seconds", "words"), [(0, "0 s"), (89, "89 s"), (600, "10 min"), (9000, "2.5 h")])

@@ -81,6 +81,7 @@ BROKEN = st.lists(st.sampled_from(["O", *(f"{prefix}-{kind}" for prefix in "BI" 
 IOB2 = st.lists(st.tuples(st.sampled_from(["O", *KINDS]), st.integers(1, 3)), max_size=6).map(
     lambda runs: ["O" if kind == "O" else f"{'I' if place else 'B'}-{kind}" for kind, n in runs for place in range(n)]
 )
+POS_TAGS = st.lists(st.sampled_from("NNP NN VB RB DT . , '' : $ SYM POS EX B I O WP$ -X-".split()), max_size=12)
 SENTENCES = st.lists(st.one_of(IOB2, BROKEN), min_size=1, max_size=4)
 
 
@@ -101,8 +102,9 @@ def test_an_entity_begins_with_b_or_where_the_kind_changes(tags, found):
     assert entities(tags.split()) == found
 
 
-@given(st.one_of(IOB2, BROKEN))
-def test_entities_are_seqevals_broken_tags_or_not(tags):
+@given(st.one_of(IOB2, BROKEN, POS_TAGS))
+@pytest.mark.filterwarnings("ignore:.*seems not to be NE tag")
+def test_entities_are_seqevals_broken_tags_and_pos_tags_too(tags):
     assert entities(tags) == [(kind, start, end + 1) for kind, start, end in get_entities(tags)]
 
 
@@ -134,11 +136,12 @@ def corpus_of(task, labels, rows):
     return Corpus(TASKS[task], labels, data, data, data)
 
 
-def test_texts_and_words_count_alike_and_ner_has_an_f1_too():
+def test_texts_and_words_count_alike_and_taggers_have_an_f1_too():
     texts = corpus_of("sst2", ("negative", "positive"), [0, 1, 1, 0])
     assert figures_of_merit(texts, [0, 1, 0, 0]) == {"accuracy": 3 / 4}
     words = corpus_of("pos", ("DT", "NN"), [[0, 1, 1], [1]])
-    assert figures_of_merit(words, [[0, 1, 0], [1]]) == {"accuracy": 3 / 4}
+    # By seqeval DT NN NN is T, N over two words; DT NN DT is T, N, T.
+    assert figures_of_merit(words, [[0, 1, 0], [1]]) == {"accuracy": 3 / 4, "f1": 2 * 2 / (4 + 3)}
     tags = corpus_of("ner", ("B-PER", "I-PER", "O"), [[0, 1, 2], [2, 0]])
     assert figures_of_merit(tags, [[0, 1, 2], [0, 0]]) == {"accuracy": 4 / 5, "f1": 2 * 2 / (3 + 2)}
 

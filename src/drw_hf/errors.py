@@ -91,3 +91,7 @@ class TimestampError(DrwError):
 
 class EvidenceError(DrwError, ValueError):
     """A saved finding cannot be replayed: files are missing, damaged, or of another key."""
+
+
+class JobsFailedError(DrwError):
+    """Some jobs of an experiment were not done; all that could be are."""

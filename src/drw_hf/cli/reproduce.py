@@ -7,11 +7,12 @@ from pathlib import Path
 
 import typer
 
+from ..errors import JobsFailedError
 from ..experiments import figures, tables
 from ..experiments.costs import Costs, operations_per_token, tokens_per_second
 from ..experiments.jobs import KINDS, Job, make_jobs
 from ..experiments.profiles import Profile, load_profile
-from ..experiments.runs import Bar, JobsFailed, Run, in_words, read_lines, start_workers, watch, work_through
+from ..experiments.runs import Bar, Run, in_words, read_lines, start_workers, visible_gpus, watch, work_through
 from ..experiments.work import Workshop
 from .output import INTERRUPTED, Outcome, prints_outcome, show_progress
 
@@ -39,7 +40,7 @@ def run(
     if report:
         return _report(output)
     chosen = load_profile(profile, encoder=encoder)
-    jobs = make_jobs(chosen, parts=parts, tasks=tasks, students=students, other_encoder=bool(other_encoder or dry_run))
+    jobs = make_jobs(chosen, parts=parts, tasks=tasks, students=students, other_encoder=other_encoder is not None)
     folder = (work or output / "work") / chosen.name
     workshop = Workshop(chosen, folder, data, other_encoder)
     this = Run(workshop, jobs, output / f"{chosen.name}.jsonl")
@@ -51,10 +52,12 @@ def run(
         _quieten()
         work_through(this)
         return Outcome({}, "")
+    this.forget_failures()
     bar = Bar(this, Costs.of(workshop, (job.task for job in jobs)), workers, shown)
     try:
-        if workers > 1:
-            watch(this, start_workers([*sys.argv[1:], "--worker"], workers), bar.update)
+        # Of several GPUs, Trainer would take all at once, and train with larger batches than the profile says.
+        if workers > 1 or len(visible_gpus()) > 1:
+            watch(this, start_workers([*sys.argv[1:], "--worker"], workers, folder), bar.update)
         else:
             _quieten()
             work_through(this, bar.update)
@@ -66,9 +69,10 @@ def run(
     left = this.open_jobs(this.done())
     outcome = _report(output)
     if left:
-        raise JobsFailed(
-            f"{len(left)} of {len(jobs)} jobs are not done, {left[0].name!r} first; {this.failures} says why, and the "
-            "same command tries them again"
+        why = f"{this.failures} says why" if this.failures.exists() else "its workers ended before their time"
+        raise JobsFailedError(
+            f"{len(left)} of {len(jobs)} jobs are not done, {left[0].name!r} first; {why}, and the same command tries "
+            "them again"
         )
     return outcome
 

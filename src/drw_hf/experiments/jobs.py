@@ -96,17 +96,8 @@ class Job:
         """The name its line goes by."""
         parts = [self.kind, self.task if self.student is None else self.student.name]
         if self.key_of is not None:
-            parts += ["by", key_name(self.key_of)]
+            parts += ["by", self.key_of.mode]
         return " ".join(parts)
-
-
-def key_name(student: Student) -> str:
-    """What tells a student's key from other keys of the same task and seed."""
-    parts = [student.mode]
-    for field in ("tau", "target", "rule"):
-        if getattr(student, field) is not None:
-            parts.append(f"{field}={getattr(student, field)}")
-    return "/".join(parts)
 
 
 # -- what the parts of the paper need
@@ -229,27 +220,26 @@ def make_jobs(
             for task in tasks:
                 if task in usual:
                     wanted.update(dict.fromkeys(make(task, [seed])))
-    chosen = [student for student in wanted if student.encoder is None or other_encoder]
-    if not chosen:
+    if not wanted:
         raise ConfigurationError(
-            f"there is nothing to do: parts {list(parts)} have no students for the tasks {list(tasks)}"
-            + (" without --other-encoder" if wanted else "")
-            + "; the parts' tasks are "
-            + ", ".join(f"{part}: {list(PARTS[part][1])}" for part in parts)
+            f"there is nothing to do: parts {list(parts)} have no students for the tasks {list(tasks)}; the parts' "
+            "tasks are " + ", ".join(f"{part}: {list(PARTS[part][1])}" for part in parts)
+        )
+    if not other_encoder and any(student.encoder for student in wanted):
+        raise ConfigurationError(
+            "the part case has a student of another encoder than its victim's; name it with --other-encoder"
         )
     jobs: dict[str, Job] = {}
-    for student in chosen:
+    for student in wanted:
         for job in _of_student(student, "modes" in parts):
             jobs.setdefault(job.name, job)
-    for task in dict.fromkeys(student.task for student in chosen):
-        job = Job("accuracy", task, needs=(Job("victim", task).name,))
-        jobs[job.name] = job
     return list(jobs.values())
 
 
 def _of_student(student: Student, other_modes: bool) -> Iterator[Job]:
     victim = Job("victim", student.task)
     yield victim
+    yield Job("accuracy", student.task, needs=(victim.name,))
     trained = Job("student", student.task, student, needs=(victim.name,))
     yield trained
     probed = Job("probe", student.task, student, needs=(victim.name, trained.name))

@@ -38,19 +38,28 @@ def entity_f1(predicted: Iterable[Sequence[str]], gold: Iterable[Sequence[str]])
 
 
 def entities(tags: Sequence[str]) -> list[tuple[str, int, int]]:
-    """The entities of a sentence: kind, first word, word after the last.
+    """The entities of a sentence: kind, first word, word after the last; by the rules of seqeval's default mode.
 
-    A tag begins an entity if it is ``B-``, or if what stands before it is of another kind (or no entity at all).
+    An entity begins at ``B-`` or ``S-``, or where the kind changes. Tags without a prefix, as POS tags are, are read
+    as seqeval reads them, odd as it is, since the paper's figure for POS is made so: the first letter is the prefix,
+    the rest the kind, and punctuation lies outside without ending its neighbours.
     """
-    spans, kind, start = [], None, 0
+    spans, start, before, kind = [], 0, "O", ""
     for place, tag in enumerate([*tags, "O"]):
-        prefix, _, now = tag.partition("-")
-        now = now or prefix if prefix != "O" else None
-        if kind is not None and (now != kind or prefix == "B"):
+        prefix, now = tag[:1], tag[1:].split("-", 1)[-1] or "_"
+        if (
+            before in ("E", "S")
+            or (before in ("B", "I") and prefix in ("B", "S", "O"))
+            or (before not in ("O", ".") and kind != now)
+        ):
             spans.append((kind, start, place))
-            kind = None
-        if now is not None and kind is None:
-            kind, start = now, place
+        if (
+            prefix in ("B", "S")
+            or (before in ("E", "S", "O") and prefix in ("E", "I"))
+            or (prefix not in ("O", ".") and kind != now)
+        ):
+            start = place
+        before, kind = prefix, now
     return spans
 
 
@@ -60,11 +69,11 @@ def figures_of_merit(corpus: Corpus, answers: Sequence[Any]) -> dict[str, float]
     if corpus.task.kind == "sequence-classification":
         return {"accuracy": float(np.mean(np.asarray(answers) == np.asarray(gold)))}
     hits = np.concatenate([np.asarray(a) == np.asarray(g) for a, g in zip(answers, gold, strict=True)])
-    merit = {"accuracy": float(hits.mean())}
-    if corpus.task.metric == "f1":
-        # A word beyond the model's limit has no answer (−1): it counts as no entity.
-        names = [*corpus.labels, "O"]
-        merit["f1"] = entity_f1(
+    # A word beyond the model's limit has no answer (−1): it counts as no entity.
+    names = [*corpus.labels, "O"]
+    return {
+        "accuracy": float(hits.mean()),
+        "f1": entity_f1(
             ([names[label] for label in row] for row in answers), ([names[label] for label in row] for row in gold)
-        )
-    return merit
+        ),
+    }

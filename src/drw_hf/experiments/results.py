@@ -31,8 +31,8 @@ class Suspect:
     student : Student
     mode : str
         Of the key.
-    merit : float or None
-        Its accuracy, or for NER its F1, in per cent.
+    merits : mapping
+        Its accuracy, and for taggers F1.
     everywhere : float or None
         The baseline's divergence over all positions, padding too.
     scores : mapping
@@ -42,9 +42,13 @@ class Suspect:
     profile: str
     student: Student
     mode: str
-    merit: float | None
+    merits: Mapping[str, float]
     everywhere: float | None
     scores: Mapping[str, Mapping[str, Any]]
+
+    def merit(self, figure: str | None = None) -> float | None:
+        """What it gets right, in per cent; by the task's own figure, if none is named."""
+        return _merit(self.merits, self.student.task, figure)
 
 
 @dataclass(frozen=True)
@@ -75,11 +79,12 @@ class Results:
             profile, student, mode = record["profile"], Student(**record["student"]), record["key"]["name"]
             own = student.teacher == WATERMARKED or mode == student.mode
             probe = by_job.get((profile, f"probe {student.name}"), {})
-            merit = _merit(by_job.get((profile, f"student {student.name}")), student.task)
+            trained = by_job.get((profile, f"student {student.name}"), {})
+            merits = {name: trained[name] for name in ("accuracy", "f1") if name in trained}
             # The baseline compares with answers that carry the student's own key.
             everywhere = probe.get("jsd_everywhere") if own else None
             scores = {where: record[where] for where in WHERE if where in record}
-            found.append(Suspect(profile, student, mode, merit, everywhere, scores))
+            found.append(Suspect(profile, student, mode, merits, everywhere, scores))
         return found
 
     def record(self, profile: str, job: str) -> Record | None:
@@ -100,31 +105,39 @@ class Results:
         ]
 
     def negatives(self, profile: str, task: str, labels: str, mode: str = "default") -> list[Suspect]:
-        """Students of the clean victim and of gold labels, under the key of a mode."""
-        wanted = [Student(task, UNWATERMARKED, labels), Student(task, GOLD)]
-        return [
-            suspect
-            for suspect in self.suspects
-            if (suspect.profile, suspect.mode) == (profile, mode)
-            and dataclasses.replace(suspect.student, seed=1) in wanted
-        ]
+        """Students of the clean victim and of gold labels, under the key of a mode.
 
-    def clean_merit(self, profile: str, task: str) -> float | None:
-        """The victim's accuracy, or F1, in per cent."""
-        measured = _merit((self.record(profile, f"accuracy {task}") or {}).get("clean"), task)
-        return _merit(self.record(profile, f"victim {task}"), task) if measured is None else measured
+        Those of the clean victim's soft labels serve for hard ones too, where none of these were trained.
+        """
+        here = [s for s in self.suspects if (s.profile, s.mode, s.student.task) == (profile, mode, task)]
+        gold, own, other = (
+            [s for s in here if dataclasses.replace(s.student, seed=1) == wanted]
+            for wanted in (
+                Student(task, GOLD),
+                Student(task, UNWATERMARKED, labels),
+                Student(task, UNWATERMARKED, "soft"),
+            )
+        )
+        return [*gold, *(own or other)]
+
+    def clean_merit(self, profile: str, task: str, figure: str | None = None) -> float | None:
+        """What the victim gets right, in per cent; by the task's own figure, if none is named."""
+        measured = _merit((self.record(profile, f"accuracy {task}") or {}).get("clean"), task, figure)
+        return _merit(self.record(profile, f"victim {task}"), task, figure) if measured is None else measured
 
     def levels(self, profile: str, task: str) -> list[Record]:
         """The accuracy of protected answers, by ε and kind of labels."""
         return (self.record(profile, f"accuracy {task}") or {}).get("levels") or []
 
-    def served_merit(self, profile: str, task: str, labels: str, epsilon: float | None) -> float | None:
-        """The accuracy, or F1, of protected answers at one ε, in per cent, the mean over keys."""
+    def served_merit(
+        self, profile: str, task: str, labels: str, epsilon: float | None, figure: str | None = None
+    ) -> float | None:
+        """What protected answers get right at one ε, in per cent, the mean over keys."""
         if epsilon is None:
             return None
         levels = self.levels(profile, task)
         at = (level for level in levels if level["labels"] == labels and math.isclose(level["epsilon"], epsilon))
-        return _merit(next(at, None), task)
+        return _merit(next(at, None), task, figure)
 
 
 def load(paths: Iterable[str | os.PathLike]) -> Results:
@@ -150,8 +163,8 @@ def load(paths: Iterable[str | os.PathLike]) -> Results:
     return Results(tuple(records.values()))
 
 
-def _merit(record: Mapping[str, Any] | None, task: str) -> float | None:
-    value = (record or {}).get(TASKS[task].metric)
+def _merit(record: Mapping[str, Any] | None, task: str, figure: str | None = None) -> float | None:
+    value = (record or {}).get(figure or TASKS[task].metric)
     return None if value is None else 100.0 * value
 
 
@@ -167,12 +180,20 @@ def p_snr(suspect: Suspect, where: str) -> float | None:
 
 
 def exact(name: str, suspect: Suspect, where: str) -> float | None:
-    """A figure of the exact test with the clean victim."""
-    return suspect.scores[where]["exact"][name] if where in suspect.scores else None
+    """A figure of the exact test with the clean victim; z is −∞ where there was nothing to test."""
+    if where not in suspect.scores:
+        return None
+    found = suspect.scores[where]["exact"]
+    return -math.inf if name == "z" and "why" in found else found[name]
 
 
 z = functools.partial(exact, "z")
 log10_p = functools.partial(exact, "log10_p")
+
+
+def blind_z(suspect: Suspect, where: str) -> float | None:
+    """z of the exact test without the victim."""
+    return suspect.scores.get(where, {}).get("blind", {}).get("z")
 
 
 def memory_z(suspect: Suspect, where: str) -> float | None:

@@ -14,6 +14,7 @@ import socket
 import subprocess
 import sys
 import time
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -22,7 +23,7 @@ from typing import Any
 
 from filelock import FileLock
 
-from ..errors import ConfigurationError, DrwError
+from ..errors import ConfigurationError
 from .costs import Costs
 from .jobs import Job
 from .profiles import Profile
@@ -31,10 +32,6 @@ from .work import Workshop
 SETTINGS = "settings"  # the name of the first line, which says what the run was made with
 _LIBRARIES = ("drw_hf", "torch", "transformers", "datasets", "accelerate", "numpy")
 _PAUSE = 1.0  # seconds between two looks at what others have done
-
-
-class JobsFailed(DrwError):
-    """Some jobs ended in an error; all others are done."""
 
 
 @dataclass(frozen=True)
@@ -73,6 +70,10 @@ class Run:
                 f"{self.lines} holds results of other settings ({', '.join(differing) or 'none are named'}); choose "
                 "another --output, or the profile that it was made with"
             )
+
+    def forget_failures(self) -> None:
+        """Of an earlier run: what failed then is tried again."""
+        self.failures.unlink(missing_ok=True)
 
     def done(self) -> dict[str, dict[str, Any]]:
         """The lines so far, by job."""
@@ -134,29 +135,33 @@ def described(profile: Profile) -> dict[str, Any]:
 
 def work_through(run: Run, on_done: Callable[[], None] = lambda: None) -> None:
     """Do jobs until none is left that this process can do."""
-    failed: set[str] = set()
     while True:
         done = run.done()
-        todo = [job for job in run.open_jobs(done) if job.name not in failed]
+        hopeless = {record["job"] for record in read_lines(run.failures)}  # whoever failed: nobody tries again
+        todo = []
+        for job in run.open_jobs(done):  # each after those it needs
+            if job.name in hopeless or hopeless & set(job.needs):
+                hopeless.add(job.name)
+            else:
+                todo.append(job)
         pending = {job.name for job in todo}
-        ready = [job for job in todo if not pending & set(job.needs) and not failed & set(job.needs)]
-        failed |= {job.name for job in todo if failed & set(job.needs)}
-        for job in ready:
+        for job in todo:
+            if pending & set(job.needs):
+                continue
             with claimed(run, job) as mine:
                 if not mine or (job.name in run.done() and run.workshop.made(job)):
                     continue
-                if not do_one(run, job):
-                    failed.add(job.name)
+                do_one(run, job)
                 on_done()
                 break
         else:
-            if not [job for job in todo if job.name not in failed]:
+            if not todo:
                 return
             time.sleep(_PAUSE)  # others are at work on what the rest needs
 
 
-def do_one(run: Run, job: Job) -> bool:
-    """Do a job and write its line, or what went wrong; says which."""
+def do_one(run: Run, job: Job) -> None:
+    """Do a job and write its line, or what went wrong."""
     start = time.perf_counter()
     about = {"job": job.name, "kind": job.kind, "task": job.task}
     if job.student is not None:
@@ -164,11 +169,11 @@ def do_one(run: Run, job: Job) -> bool:
     try:
         record = run.workshop.do(job)
     except Exception as error:  # one bad job must not end a night's run
-        append_line(run.failures, {**about, "error": f"{type(error).__name__}: {error}"})
-        print(f"{job.name}: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
-        return False
+        why = f"{type(error).__name__}: {error}"
+        append_line(run.failures, {**about, "error": why, "traceback": traceback.format_exc()})
+        print(f"{job.name}: {why}", file=sys.stderr, flush=True)
+        return
     append_line(run.lines, {**about, "seconds": round(time.perf_counter() - start, 1), **record})
-    return True
 
 
 @contextlib.contextmanager
@@ -213,22 +218,35 @@ def _release_if_dead(file: Path) -> None:
 # -- many workers
 
 
-def start_workers(arguments: Sequence[str], workers: int) -> list[subprocess.Popen]:
-    """Processes that do the same command's jobs, each under ``accelerate launch`` with a device of its own."""
-    import torch
+def start_workers(arguments: Sequence[str], workers: int, folder: Path) -> list[subprocess.Popen]:
+    """Processes that do the same command's jobs, each under ``accelerate launch`` with a device of its own.
 
-    gpus = torch.cuda.device_count()
+    They are launched with a configuration of their own, in ``folder``: the user's may ask for many processes each.
+    """
+    gpus = visible_gpus()
+    folder.mkdir(parents=True, exist_ok=True)
+    configuration = folder / "accelerate.yaml"
+    configuration.write_text(
+        "compute_environment: LOCAL_MACHINE\ndistributed_type: 'NO'\nmixed_precision: 'no'\n"
+        f"num_machines: 1\nnum_processes: 1\nuse_cpu: {'false' if gpus else 'true'}\n"
+    )
+    launch = [sys.executable, "-m", "accelerate.commands.launch", "--config_file", str(configuration)]
+    launch += ["--num_cpu_threads_per_process", str(max(1, (os.cpu_count() or 1) // workers))]
     processes = []
     for number in range(workers):
-        command = [sys.executable, "-m", "accelerate.commands.launch", "--num_processes", "1", "--num_machines", "1"]
-        command += ["--mixed_precision", "no", "--dynamo_backend", "no"]
-        if gpus:
-            command += ["--gpu_ids", str(number % gpus)]
-        else:
-            command += ["--cpu", "--num_cpu_threads_per_process", str(max(1, (os.cpu_count() or 1) // workers))]
-        command += ["-m", "drw_hf.cli", *arguments]
-        processes.append(subprocess.Popen(command, stdout=subprocess.DEVNULL, process_group=0))
+        chosen = {"CUDA_VISIBLE_DEVICES": gpus[number % len(gpus)]} if gpus else {}
+        command = [*launch, "-m", "drw_hf.cli", *arguments]
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, process_group=0, env={**os.environ, **chosen})
+        processes.append(process)
     return processes
+
+
+def visible_gpus() -> list[str]:
+    """The GPUs that this process may use, as ``CUDA_VISIBLE_DEVICES`` names them."""
+    import torch
+
+    named = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
+    return (named or [str(number) for number in range(torch.cuda.device_count())]) if torch.cuda.is_available() else []
 
 
 def watch(run: Run, processes: Sequence[subprocess.Popen], on_change: Callable[[], None]) -> None:

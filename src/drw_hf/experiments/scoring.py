@@ -72,15 +72,19 @@ def _power(probe: Probe, key: WatermarkKey) -> dict[str, float]:
         found = _amplitudes(dataclasses.replace(probe, gold=None), key, tokens, exists, None)
     except InvalidInputError:
         return {}
-    w = found.weights
-    if not w.any():
+    weighted = found.weights > 0
+    if not weighted.any():
         return {}
     called = exists & (probe.victim.argmax(1) == key.target)
     depth = mark_depth(probe.victim[called].astype(np.float64), key.target, key.epsilon)
-    counts = np.unique(tokens[called], return_counts=True)[1]
+    distinct, counts = np.unique(tokens[called], return_counts=True)
+    # A plan weighs tokens without knowing the student: by κ = 1, and so is the spread taken here.
+    n = counts[np.searchsorted(distinct, found.token_ids[weighted])]
+    w = n / (1 + KAPPA * n) * (n / (n + 3))
+    residuals = found.A[weighted] / found.weights[weighted]
+    residuals -= np.average(residuals, weights=w)
     return {
-        "sigma": float(np.sqrt(np.sum(found.A**2) / np.sum(w**2))),
-        "n_effective": float(np.sum(w) ** 2 / np.sum(w**2)),
+        "sigma": float(np.sqrt(np.sum((w * residuals) ** 2) / np.sum(w**2))),
         "n_planned": float(tokens_that_count(counts, 1.0, KAPPA)[1]),
         "effect": float(depth * np.sqrt(key_variance(key.tau, key.frequency))),
     }

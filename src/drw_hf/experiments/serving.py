@@ -83,7 +83,7 @@ def _asked(victim: torch.nn.Module, tokenizer: Any, corpus: Corpus) -> Any:
         encoding = teacher.encode(some)
         query = Query(encoding["input_ids"], encoding["attention_mask"], encoding.get("token_type_ids"))
         units = teacher.units(some, encoding) if corpus.task.kind == "token-classification" else None
-        yield _Batch(query, victim(**encoding).logits.float(), units)
+        yield _Batch(query, victim(**encoding.to(victim.device)).logits.float().cpu(), units)
 
 
 def _labels(batches: Sequence[_Batch], key: WatermarkKey | None, options: OutputOptions | None) -> list[Any]:

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from accelerate import PartialState
 from datasets import Dataset, concatenate_datasets
 from transformers import (
     AutoModelForSequenceClassification,
@@ -125,7 +126,7 @@ class Workshop:
 
     def load(self, job: Job) -> torch.nn.Module:
         """A model that a job made."""
-        return MODELS[TASKS[job.task].kind][0].from_pretrained(self.path(job)).eval()
+        return MODELS[TASKS[job.task].kind][0].from_pretrained(self.path(job)).eval().to(PartialState().device)
 
     def key(self, victim: torch.nn.Module, student: Student) -> WatermarkKey:
         """The key that a student's answers were marked with, or that it is tested with: one for every seed.
@@ -195,6 +196,8 @@ class Workshop:
         student, corpus = job.student, self.corpus(job.task)
         settings = self.profile.settings[job.task].student
         rows = corpus.queries.select(range(round(student.queries * len(corpus.queries))))
+        # Who asks less trains longer: as many steps, or it would be the training that is compared.
+        settings = dataclasses.replace(settings, epochs=round(settings.epochs / student.queries))
         if student.teacher == GOLD:
             model = self._on_gold(job, rows, settings, student.seed)
         else:
@@ -211,7 +214,8 @@ class Workshop:
         key = self.key(victim, student)
         folder = _fresh(self.path(job))
         record = {}
-        for where, rows in (("queries", corpus.queries), ("unseen", corpus.unseen)):
+        asked = corpus.queries.select(range(round(student.queries * student.share * len(corpus.queries))))
+        for where, rows in (("queries", asked), ("unseen", corpus.unseen)):
             logged = None
             if where == "queries" and student.teacher == WATERMARKED and student.labels == "hard":
                 logged = self._logged(victim, key, student, rows)
@@ -331,7 +335,7 @@ class Workshop:
     def _logged(self, victim: Any, key: WatermarkKey, student: Student, rows: Dataset) -> list[Any] | None:
         """The labels that the thief was served, where they are the same each time."""
         mode = MODES[student.mode]
-        if mode.sampling != "keyed" or student.share < 1 or student.queries < 1:
+        if mode.sampling != "keyed" or student.prepended:
             return None
         corpus = self.corpus(student.task)
         served = self.protected(victim, key, mode, "hard")
@@ -342,7 +346,7 @@ class Workshop:
         folder = _fresh(self.path(job))
         model.to("cpu").save_pretrained(folder)
         _finish(folder, self.path(job))
-        return model.eval()
+        return model.eval().to(PartialState().device)
 
 
 def _is_plain(student: Student) -> bool:
@@ -361,7 +365,8 @@ def divergence_everywhere(
     for start in range(0, min(COMPARED, len(rows)), 64):
         texts = [rows[column][start : start + 64] for column in columns]
         batch = tokenizer(*texts, is_split_into_words=tagger, truncation=True, padding=True, return_tensors="pt")
-        answers = [model(**batch).logits.float().softmax(-1).numpy() for model in (suspect, teacher)]
+        batch = batch.to(suspect.device)
+        answers = [model(**batch).logits.float().softmax(-1).cpu().numpy() for model in (suspect, teacher)]
         positions = int(np.prod(answers[0].shape[:-1]))
         sums, count = sums + jsd(*answers) * positions, count + positions
     return sums / count
