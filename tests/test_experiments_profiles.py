@@ -114,6 +114,12 @@ def test_a_pretrained_encoder_may_be_given_in_place_of_the_profiles(load):
         ("learning_rate = 2e-3", "", r"\[pos.student\]: \['learning_rate'\] are missing"),
         ("rows = 100", "row = 100", r"\[sst2\]: \['row'\] are not known; expected \['victim', 'student', 'rows'"),
         ('keep = "best"', 'keep = "first"', r"\[sst2.student\]: keep = 'first'; expected 'last' or 'best'"),
+        ("rows = 100", "rows = 0", r"\[sst2\]: rows = 0; expected a whole number, 1 or more"),
+        (
+            "learning_rate = 2e-3",
+            'learning_rate = "2e-3"',
+            r"\[pos.student\]: learning_rate = '2e-3'; expected a number",
+        ),
         ("[key]\nepsilon = 0.1", "key = 0.1", r"key = 0.1; expected a table, \[key\]"),
     ],
 )

@@ -9,7 +9,7 @@ import typer
 
 from ..errors import JobsFailedError
 from ..experiments import figures, tables
-from ..experiments.costs import Costs, operations_per_token, tokens_per_second
+from ..experiments.costs import Costs, bytes_per_model, operations_per_token, tokens_per_second
 from ..experiments.jobs import KINDS, Job, make_jobs
 from ..experiments.profiles import Profile, load_profile
 from ..experiments.runs import Bar, Run, in_words, read_lines, start_workers, visible_gpus, watch, work_through
@@ -118,6 +118,7 @@ def _cost(this: Run, workers: int) -> Outcome:
         "tokens": round(tokens),
         "operations": tokens * operations_per_token(profile.encoder),
         "seconds": round(seconds),
+        "bytes": round(bytes_per_model(profile.encoder) * sum(job.kind in ("victim", "student") for job in todo)),
     }
     lines = [job.name for job in todo]
     lines += ["", f"{len(todo)} jobs to do ({_counts(todo)}), {document['done']} done."]
@@ -126,6 +127,7 @@ def _cost(this: Run, workers: int) -> Outcome:
         f"{document['operations'] / 1e15:,.1f} × 10¹⁵ operations; on this machine with {workers} "
         f"worker{'s' if workers > 1 else ''} {in_words(seconds)}, {how}."
     )
+    lines.append(f"The models take {document['bytes'] / 1e9:,.1f} GB in {this.workshop.folder}.")
     return Outcome(document, "\n".join(lines))
 
 

@@ -58,7 +58,7 @@ class Costs:
             texts = _BACKWARD * train * settings.victim.epochs + evaluated
         elif job.kind == "student":
             asked = train / 2 * job.student.queries
-            texts = _BACKWARD * asked * settings.student.epochs + evaluated
+            texts = _BACKWARD * train / 2 * settings.student.epochs + evaluated  # who asks less trains longer
             texts += 0 if job.student.teacher == GOLD else asked
         elif job.kind == "probe":
             texts = train
@@ -95,6 +95,11 @@ def operations_per_token(encoder: Encoder) -> float:
     """Floating-point operations of a token's forward pass: two for every weight of the layers."""
     inner = 4 * encoder.width if encoder.pretrained else 2 * encoder.width
     return 2.0 * encoder.layers * (4 * encoder.width**2 + 2 * encoder.width * inner)
+
+
+def bytes_per_model(encoder: Encoder) -> float:
+    """What a saved model takes: four bytes a weight of the layers and the word embeddings."""
+    return 4.0 * (operations_per_token(encoder) / 2.0 + encoder.vocabulary * encoder.width)
 
 
 def tokens_per_second(encoder: Encoder, length: int, batch_size: int, steps: int = 2) -> float:

@@ -10,6 +10,13 @@ from typing import Any
 from ..errors import ConfigurationError
 from .tasks import TASKS
 
+_EXPECTED = {
+    int: (int, "a whole number, 1 or more"),
+    int | None: (int, "a whole number, 1 or more"),
+    float: (int | float, "a number"),
+    str: (str, "a text"),
+    str | None: (str, "a text"),
+}
 FOLDER = Path(__file__).parent / "profiles"
 
 
@@ -143,6 +150,10 @@ def _build(kind: type, profile: str, where: str, values: Mapping[str, Any]) -> A
             )
             + f"; expected {list(fields)}"
         )
+    for name, value in values.items():
+        expected, described = _EXPECTED.get(fields[name].type, (object, ""))
+        if not isinstance(value, expected) or isinstance(value, bool) or (expected is int and value < 1):
+            raise ConfigurationError(f"profile {profile}, [{where}]: {name} = {value!r}; expected {described}")
     made = kind(**values)
     if kind is Training and made.keep not in ("last", "best"):
         raise ConfigurationError(f"profile {profile}, [{where}]: keep = {made.keep!r}; expected 'last' or 'best'")

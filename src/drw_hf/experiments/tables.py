@@ -190,6 +190,30 @@ def table_1_detection(results: Results) -> str:
     return _table(head, rows) if rows else ""
 
 
+def summary(results: Results) -> str:
+    """The main figures in a few columns, the paper's beside."""
+    rows = []
+    for profile, task in results.places:
+        for labels in LABELS:
+            up, down = results.positives(profile, task, labels), results.negatives(profile, task, labels)
+            if not (up and down):
+                continue
+            n = len(up), len(down)
+            paper = PAPER[task]["p_snr"][labels]
+            ranges = [
+                f"{_range(values(some, p_snr), 1, len(some))} (*{_from_to(*paper[side], 1)}*)"
+                for side, some in (("negative", down), ("positive", up))
+            ]
+            known = f"{PAPER[task]['map'][labels]['p_snr']:.2f}"
+            precision = [_precision(mean_average_precision(up, down, how), n) for how in (z, p_snr)]
+            largest = f"10^{number(max(values(up, log10_p)), 0)}"
+            row = [f"{TASKS[task].title}, {profile}", labels, f"{n[0]} + {n[1]}", precision[0]]
+            rows.append([*row, f"{precision[1]} (*{known}*)", *ranges, largest])
+    head = ["task, profile", "labels", "thieves + innocents", "mAP, exact test", "mAP, P_snr (*paper*)"]
+    head += ["innocents' P_snr (*paper*)", "thieves' P_snr (*paper*)", "thieves' p at most"]
+    return _table(head, rows) if rows else ""
+
+
 def table_1_accuracy(results: Results) -> str:
     """Table 1, lower part: what victim and students get right; of taggers, F1 and the accuracy of words."""
     rows = []
