@@ -47,6 +47,7 @@ _OF_PROBES = {
 _SURE = 4.753  # z of p = 10⁻⁶
 _DOTTED = f"$P_{{snr}}$ = {LARGEST_INNOCENT:g} (left), p = 10⁻⁶ (right)"
 _CASE_TASK, _CASE_SEED = "ner", 1
+_COSTS = {"expected": "expected cost", "bound": "largest cost", "paper_bound": "the paper's largest cost"}
 _PAPER_PERFECT_FROM = 0.12  # ε from which on the paper's P_snr ranks NER perfectly
 
 
@@ -209,8 +210,10 @@ def _plot_accuracy(axes: Any, results: Results, profile: str, task: str) -> None
         for name, line, width in (("expected", "--", 1.2), ("bound", ":", 1.2), ("paper_bound", "-.", 0.8)):
             # Costs are what theory and counting share: a victim that is too sure shifts all of its curves.
             foretold = [100.0 * (clean - level["clean"] + level[name]) for level in levels]
-            name = name.replace("paper_", "paper's ")
-            axes.plot(at, foretold, line, color=style["color"], linewidth=width, label=f"{name}, {labels}")
+            title = {"expected": "expected cost", "bound": "largest cost", "paper_bound": "the paper's largest cost"}[
+                name
+            ]
+            axes.plot(at, foretold, line, color=style["color"], linewidth=width, label=f"{title}, {labels}")
     axes.axhline(100.0 * clean, color=_INK, linewidth=0.6, zorder=0, label="clean")
     axes.set(xlabel="watermark level ε", ylabel="accuracy, %")
     axes.set_title(f"{TASKS[task].title}, {profile}", fontsize=10)
