@@ -210,10 +210,7 @@ def _plot_accuracy(axes: Any, results: Results, profile: str, task: str) -> None
         for name, line, width in (("expected", "--", 1.2), ("bound", ":", 1.2), ("paper_bound", "-.", 0.8)):
             # Costs are what theory and counting share: a victim that is too sure shifts all of its curves.
             foretold = [100.0 * (clean - level["clean"] + level[name]) for level in levels]
-            title = {"expected": "expected cost", "bound": "largest cost", "paper_bound": "the paper's largest cost"}[
-                name
-            ]
-            axes.plot(at, foretold, line, color=style["color"], linewidth=width, label=f"{title}, {labels}")
+            axes.plot(at, foretold, line, color=style["color"], linewidth=width, label=f"{_COSTS[name]}, {labels}")
     axes.axhline(100.0 * clean, color=_INK, linewidth=0.6, zorder=0, label="clean")
     axes.set(xlabel="watermark level ε", ylabel="accuracy, %")
     axes.set_title(f"{TASKS[task].title}, {profile}", fontsize=10)
