@@ -201,6 +201,11 @@ def memory_z(suspect: Suspect, where: str) -> float | None:
     return suspect.scores.get(where, {}).get("memory", {}).get("z")
 
 
+def memory_log10_p(suspect: Suspect, where: str) -> float | None:
+    """log₁₀ p of the same."""
+    return suspect.scores.get(where, {}).get("memory", {}).get("log10_p")
+
+
 def divergence(suspect: Suspect, where: str) -> float | None:
     """The baseline, over words."""
     return suspect.scores[where]["jsd"] if where in suspect.scores else None

@@ -4,6 +4,7 @@ A cell for which nothing was run is "—". Where ranges or means are given, the 
 """
 
 import dataclasses
+import functools
 import math
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -32,6 +33,7 @@ from .results import (
     load,
     log10_p,
     mean_average_precision,
+    memory_log10_p,
     memory_z,
     p_snr,
     values,
@@ -421,6 +423,11 @@ def goals_table(results: Results) -> str:
     add(f"hard labels cost no more than the paper's at ε = {PAPER_EPSILON}", _costs_little, "hard")
     for labels in LABELS:
         add(f"≤ {FAINT_COST} points at the least ε that still detects, {labels}", _costs_little_when_faint, labels)
+    add(
+        f"≤ {FAINT_COST} points at the least ε that still detects by the labels served, hard",
+        functools.partial(_costs_little_when_faint, certainty=memory_log10_p),
+        "hard",
+    )
     rows = []
     for title, judge in goals:
         judged = [judge(*place) for place in results.places]
@@ -464,11 +471,13 @@ def _costs_little(results: Results, profile: str, task: str, labels: str) -> Jud
     return _at_most(cost, limit), text
 
 
-def _costs_little_when_faint(results: Results, profile: str, task: str, labels: str) -> Judged | None:
+def _costs_little_when_faint(
+    results: Results, profile: str, task: str, labels: str, certainty: Statistic = log10_p
+) -> Judged | None:
     tried = {epsilon: some for epsilon, kind, some in by_epsilon(results, profile, task) if kind == labels}
-    if not tried:
+    if not any(values(some, certainty) for some in tried.values()):
         return None
-    epsilon = least_that_detects(tried)
+    epsilon = least_that_detects(tried, certainty)
     if epsilon is None:
         return False, "no ε was detected"
     cost = cost_in_points(results, profile, task, labels, epsilon)
@@ -485,11 +494,11 @@ def cost_in_points(results: Results, profile: str, task: str, labels: str, epsil
     return None if clean is None or served is None else clean - served
 
 
-def least_that_detects(tried: Mapping[float, Sequence[Suspect]]) -> float | None:
+def least_that_detects(tried: Mapping[float, Sequence[Suspect]], certainty: Statistic = log10_p) -> float | None:
     """The least ε down to which every student's p is below 10⁻⁶ on its queries."""
     least = None
     for epsilon in sorted(tried, reverse=True):
-        found = values(tried[epsilon], log10_p)
+        found = values(tried[epsilon], certainty)
         if not found or max(found) >= LARGEST_LOG10_P:
             break
         least = epsilon
