@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import math
+from pathlib import Path
 
 import matplotlib.image
 import numpy as np
@@ -563,3 +564,17 @@ def test_without_unmarked_students_nothing_is_known_of_the_spread_and_the_plan_i
     power = {"sigma": 0.8, "n_effective": 900.0, "n_planned": 1000.0, "effect": 2.0}
     results = results_of(*lines_of(Student("pos", WATERMARKED, "hard", 1), scored(9.0, power=power)))
     assert check_plan(results) == [] and tables.plan_table(results) == ""
+
+
+# -- what is committed
+
+ROOT = Path(__file__).parents[1]
+LINES = sorted((ROOT / "docs/results/reproduce").glob("*.jsonl"))
+
+
+def test_the_committed_tables_are_those_of_the_committed_lines():
+    assert (ROOT / "docs/results/reproduce/tables.md").read_text(encoding="utf-8") == tables.report(LINES)
+
+
+def test_the_readme_has_the_main_figures_as_the_lines_give_them():
+    assert tables.summary(tables.load(LINES)) in (ROOT / "README.md").read_text(encoding="utf-8")

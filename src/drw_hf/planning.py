@@ -55,11 +55,24 @@ class Copying:
     phi: Mapping[str, Mapping[float, float]]
 
 
-# By what the student is probed with: the thief's own queries, or other text. Fitted to small BERTs distilled from
-# protected taggers and classifiers; the middle where tasks differ ("The plan against students" in the documentation).
+# By what the student is probed with: the thief's own queries, or other text. Fitted to small BERTs that were distilled
+# from protected taggers and a classifier: at ε = 0.2 the middle of three tasks, below it the course of one student of
+# each kind (docs/reproduce.md, "Is the plan right?"). Only φ/σ enters a plan.
 COPYING = {
-    "queries": Copying(0.5, {"soft": {0.02: 0.1, 0.2: 0.2}, "hard": {0.02: 0.02, 0.2: 0.07}}),
-    "unseen": Copying(1.8, {"soft": {0.02: 0.1, 0.2: 0.3}, "hard": {0.02: 0.03, 0.2: 0.12}}),
+    "queries": Copying(
+        0.5,
+        {
+            "soft": {0.02: 0.1, 0.05: 0.14, 0.1: 0.2, 0.2: 0.23},
+            "hard": {0.02: 0.03, 0.05: 0.06, 0.1: 0.065, 0.2: 0.085},
+        },
+    ),
+    "unseen": Copying(
+        2.0,
+        {
+            "soft": {0.02: 0.09, 0.05: 0.1, 0.1: 0.23, 0.2: 0.29},
+            "hard": {0.02: 0.025, 0.05: 0.045, 0.1: 0.05, 0.2: 0.09},
+        },
+    ),
 }
 
 
