@@ -70,7 +70,7 @@ class Calibration:
     Attributes
     ----------
     ece : float
-        The expected calibration error: |accuracy − confidence| of every bin, weighted by its items.
+        The expected calibration error: how far accuracy and confidence of a bin differ, weighted by its items.
     confidence : float
         The mean of the largest probability: the accuracy that a calibrated model would have.
     accuracy : float
