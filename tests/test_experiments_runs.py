@@ -9,7 +9,6 @@ import json
 import multiprocessing
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -65,7 +64,12 @@ def names_of(found):
 
 
 def claims_of(run):
-    return [file for file in (run.workshop.folder / "claims").iterdir() if file.name != "lock"]
+    """The jobs that some process holds."""
+    held = []
+    for job in run.jobs:
+        with claimed(run, job) as mine:
+            held += [] if mine else [job.name]
+    return held
 
 
 def drop_lines(run, *jobs):
@@ -136,7 +140,8 @@ def test_a_run_that_was_killed_goes_on_and_does_nothing_twice_but_the_job_it_was
     with run.lines.open("ab") as file:
         file.write(b'{"job": "probe pos/wat')  # killed while it wrote
     finished = set(run.done()) - {"settings"}
-    assert len(claims_of(run)) == 1 and STUDENT in finished and PROBE not in finished
+    assert not claims_of(run), "what a dead process held is free"
+    assert STUDENT in finished and PROBE not in finished
     work_through(run)
     assert set(run.done()) == {"settings", *names_of(run.jobs)}
     assert run.workshop.times() == {**dict.fromkeys(names_of(run.jobs), 1), PROBE: 2}
@@ -144,16 +149,7 @@ def test_a_run_that_was_killed_goes_on_and_does_nothing_twice_but_the_job_it_was
 
 
 def test_workers_share_the_jobs_and_never_do_the_same_one(tmp_path, start):
-    """Killed before: the claims of a dead process lie on every job, for all workers to find at once."""
     run = make_run(tmp_path)
-    files = []
-    for job in run.jobs:
-        with claimed(run, job):
-            files += claims_of(run)
-    dead = json.dumps({"host": socket.gethostname(), "pid": dead_process()})
-    for file in files:
-        file.write_text(dead)
-    assert len(claims_of(run)) == len(run.jobs)
     workers = [start(tmp_path, together=3, seconds=0.03) for _ in range(3)]
     for process in workers:
         process.join(120)
@@ -169,33 +165,14 @@ def test_workers_share_the_jobs_and_never_do_the_same_one(tmp_path, start):
 # -- claims
 
 
-def dead_process():
-    process = subprocess.Popen([sys.executable, "-c", ""])
-    process.wait()
-    return process.pid
-
-
-@pytest.mark.parametrize(
-    ("claim", "free"),
-    [
-        ({"host": socket.gethostname(), "pid": "dead"}, True),
-        ({"host": socket.gethostname(), "pid": os.getpid()}, False),
-        ({"host": "another machine", "pid": "dead"}, False),
-        (None, True),
-    ],
-    ids=["of a dead process", "of a living one", "of another machine", "torn"],
-)
-def test_a_claim_holds_while_its_process_lives(tmp_path, claim, free):
+def test_a_claim_holds_while_its_process_lives_and_no_longer(tmp_path, start):
+    process = start(tmp_path, hanging=frozenset({PROBE}))
     run = make_run(tmp_path)
-    job = run.jobs[0]
-    with claimed(run, job):
-        (file,) = claims_of(run)
-    if claim is not None and claim["pid"] == "dead":
-        claim = {**claim, "pid": dead_process()}
-    file.write_text('{"host"' if claim is None else json.dumps({**claim, "job": job.name}))
-    with claimed(run, job) as mine:
-        assert mine is free
-    assert bool(claims_of(run)) is not free, "a claim is taken away by its owner alone"
+    until(lambda: PROBE in run.workshop.times())
+    assert claims_of(run) == [PROBE]
+    process.kill()
+    process.join()
+    assert claims_of(run) == []
 
 
 def test_a_job_can_be_claimed_once_at_a_time_and_an_error_releases_it(tmp_path):

@@ -1,7 +1,7 @@
 """Running jobs: one line of JSON as each ends, in one process or several; a run that was stopped goes on.
 
 Workers share nothing but the folder. A worker takes the first job that nobody has taken and whose needs are there, by
-making a file that only one process can make; with a folder that several machines see, workers may be on all of them.
+locking a file; with a folder that several machines see and can lock files in, workers may be on all of them.
 """
 
 import contextlib
@@ -10,7 +10,6 @@ import hashlib
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -21,7 +20,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock
+from filelock import FileLock, Timeout
 
 from ..errors import ConfigurationError
 from .costs import Costs
@@ -178,41 +177,19 @@ def do_one(run: Run, job: Job) -> None:
 
 @contextlib.contextmanager
 def claimed(run: Run, job: Job) -> Iterator[bool]:
-    """Whether this process may do a job: the first that makes its file; the file goes when the job ends."""
+    """Whether this process may do a job: who holds its lock may. The system frees it if the process dies."""
     folder = run.workshop.folder / "claims"
     folder.mkdir(parents=True, exist_ok=True)
-    file = folder / hashlib.sha256(job.name.encode()).hexdigest()[:24]
-    # One at a time: of two that see the claim of a dead process, the second would take away the claim of the first.
-    with FileLock(folder / "lock"):
-        _release_if_dead(file)
-        mine = _make(file, {"host": socket.gethostname(), "pid": os.getpid(), "job": job.name})
+    lock = FileLock(folder / f"{hashlib.sha256(job.name.encode()).hexdigest()[:24]}.lock")
     try:
-        yield mine
+        lock.acquire(timeout=0)
+    except Timeout:
+        yield False
+        return
+    try:
+        yield True
     finally:
-        if mine:
-            file.unlink(missing_ok=True)
-
-
-def _make(file: Path, claim: dict[str, Any]) -> bool:
-    """Write a claim, unless there is one."""
-    try:
-        with file.open("x") as handle:
-            json.dump(claim, handle)
-    except FileExistsError:
-        return False
-    return True
-
-
-def _release_if_dead(file: Path) -> None:
-    """Take away the claim of a process of this machine that is no more, or that was killed while it wrote it."""
-    try:
-        claim = json.loads(file.read_text())
-        if claim["host"] == socket.gethostname():
-            os.kill(claim["pid"], 0)
-    except (ProcessLookupError, ValueError):
-        file.unlink(missing_ok=True)
-    except (FileNotFoundError, PermissionError):
-        pass
+        lock.release()
 
 
 # -- many workers
