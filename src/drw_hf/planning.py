@@ -527,6 +527,11 @@ def copied_share(epsilon: float, table: Mapping[float, float]) -> float:
     return below * (above / below) ** (math.log(epsilon / low) / math.log(high / low))
 
 
+def token_weight(n: Any, asked: Any, kappa: float) -> Any:
+    """w = n/(1 + κn)·N/(N + 3) of a token that is probed n times and was asked N times, up to a common factor."""
+    return n / (1.0 + kappa * n) * asked / (asked + _HALF_WEIGHT)
+
+
 def tokens_that_count(counts: np.ndarray, share: float, kappa: float) -> tuple[int, float]:
     """How many distinct tokens a thief is expected to ask, and U = (Σw)²/Σw², their effective number.
 
@@ -542,7 +547,7 @@ def tokens_that_count(counts: np.ndarray, share: float, kappa: float) -> tuple[i
     found = first = second = 0.0
     for n, n_alike in zip(*np.unique(counts, return_counts=True), strict=True):
         asked, chance = _times_asked(int(n), share)
-        weight = n / (1.0 + kappa * n) * asked / (asked + _HALF_WEIGHT)
+        weight = token_weight(n, asked, kappa)
         found += n_alike * float(chance[asked > 0].sum())
         first += n_alike * float(chance @ weight)
         second += n_alike * float(chance @ weight**2)

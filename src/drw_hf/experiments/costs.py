@@ -93,8 +93,7 @@ def job_of(record: Mapping[str, Any]) -> Job | None:
 
 def operations_per_token(encoder: Encoder) -> float:
     """Floating-point operations of a token's forward pass: two for every weight of the layers."""
-    inner = 4 * encoder.width if encoder.pretrained else 2 * encoder.width
-    return 2.0 * encoder.layers * (4 * encoder.width**2 + 2 * encoder.width * inner)
+    return 2.0 * encoder.layers * (4 * encoder.width**2 + 2 * encoder.width * encoder.inner)
 
 
 def bytes_per_model(encoder: Encoder) -> float:
@@ -117,7 +116,7 @@ def tokens_per_second(encoder: Encoder, length: int, batch_size: int, steps: int
         hidden_size=encoder.width,
         num_hidden_layers=encoder.layers,
         num_attention_heads=encoder.heads,
-        intermediate_size=(4 if encoder.pretrained else 2) * encoder.width,
+        intermediate_size=encoder.inner,
         num_labels=9,
     )
     model = BertForTokenClassification(config).to(device)

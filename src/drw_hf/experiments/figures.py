@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ..detection.result import _power_of_ten
-from .jobs import GOLD, WATERMARKED, Student
+from .jobs import CASE_SEED, CASE_TASK, GOLD, WATERMARKED, Student
 from .results import (
     LABELS,
     WHERE,
@@ -46,7 +46,6 @@ _OF_PROBES = {
 }
 _SURE = 4.753  # z of p = 10⁻⁶
 _DOTTED = f"$P_{{snr}}$ = {LARGEST_INNOCENT:g} (left), p = 10⁻⁶ (right)"
-_CASE_TASK, _CASE_SEED = "ner", 1
 _COSTS = {"expected": "expected cost", "bound": "largest cost", "paper_bound": "the paper's largest cost"}
 _PAPER_PERFECT_FROM = 0.12  # ε from which on the paper's P_snr ranks NER perfectly
 
@@ -112,7 +111,7 @@ def case_study(results: Results, path: str | os.PathLike, profile: str | None = 
     figure = _figure(12, 10.5)
     panels, legend = figure.subfigures(2, 1, height_ratios=(30, 1))
     handles: list[Any] = []
-    panels.suptitle(f"{TASKS[_CASE_TASK].title}, {profile}", fontsize=12)
+    panels.suptitle(f"{TASKS[CASE_TASK].title}, {profile}", fontsize=12)
     for letter, part in zip("abcdef", panels.subfigures(3, 2, wspace=0.03, hspace=0.03).flat, strict=True):
         if letter in chosen:
             found = _plot_case(part, letter, *chosen[letter], results.setting(profile, "frequency"))
@@ -131,16 +130,16 @@ def _cases(results: Results, profile: str) -> dict[str, tuple[str, Record]]:
     def scores(student: Student, part: str) -> Record:
         return (results.record(profile, f"score {student.name}") or {}).get(part) or {}
 
-    soft = Student(_CASE_TASK, WATERMARKED, "soft", _CASE_SEED)
+    soft = Student(CASE_TASK, WATERMARKED, "soft", CASE_SEED)
     found = {
-        "a": ("gold labels", scores(Student(_CASE_TASK, GOLD, seed=_CASE_SEED), "queries")),
+        "a": ("gold labels", scores(Student(CASE_TASK, GOLD, seed=CASE_SEED), "queries")),
         "b": ("soft labels", scores(soft, "queries")),
-        "c": ("hard labels", scores(Student(_CASE_TASK, WATERMARKED, "hard", _CASE_SEED), "queries")),
+        "c": ("hard labels", scores(Student(CASE_TASK, WATERMARKED, "hard", CASE_SEED), "queries")),
         "d": ("soft labels, wrong key", scores(soft, "wrong key")),
         "e": ("soft labels, unseen text", scores(soft, "unseen")),
         "f": (
             "soft labels, another encoder",
-            scores(Student(_CASE_TASK, WATERMARKED, "soft", _CASE_SEED, encoder="other"), "queries"),
+            scores(Student(CASE_TASK, WATERMARKED, "soft", CASE_SEED, encoder="other"), "queries"),
         ),
     }
     return {letter: entry for letter, entry in found.items() if "curve" in entry[1]}
@@ -161,7 +160,7 @@ def _plot_case(part: Any, letter: str, title: str, record: Record, frequency: fl
     handles += answers.plot(
         curve["hash"], curve["suspect"], color=_MARK, markersize=size, label="the suspect's answers", **dots
     )
-    answers.set(xlabel="hash g(x)", ylabel=f"probability of {TASKS[_CASE_TASK].target}", xlim=(0, 1))
+    answers.set(xlabel="hash g(x)", ylabel=f"probability of {TASKS[CASE_TASK].target}", xlim=(0, 1))
     answers.set_ylim(-0.03, 1.03)
     spectrum.plot(SPECTRUM, curve["power"], "-", color=_INK, linewidth=0.9)
     if frequency is not None:

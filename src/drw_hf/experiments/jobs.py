@@ -14,6 +14,8 @@ from .profiles import Profile
 WATERMARKED, UNWATERMARKED, GOLD = "watermarked", "unwatermarked", "gold"
 KINDS = ("victim", "accuracy", "student", "probe", "score")
 
+CASE_TASK, CASE_SEED = "ner", 1  # the students whose answers the case study shows
+
 EPSILONS = (0.02, 0.05, 0.1)  # beside the profile's own
 CATEGORIES = ("DT", "VBN", "JJ")  # beside NNP
 TAUS = (0.25, 0.75, 1.0)  # beside the profile's own

@@ -31,6 +31,11 @@ class Encoder:
     pretrained: str | None = None
     max_length: int = 128
 
+    @property
+    def inner(self) -> int:
+        """The width of the feed-forward layers: BERT's four times, or two for models from scratch."""
+        return (4 if self.pretrained else 2) * self.width
+
 
 @dataclass(frozen=True)
 class Training:

@@ -13,7 +13,7 @@ from ..detection.periodogram import p_snr, periodogram
 from ..detection.probing import Probe
 from ..errors import InvalidInputError
 from ..keys import WatermarkKey
-from ..planning import KAPPA, key_variance, mark_depth, tokens_that_count
+from ..planning import KAPPA, key_variance, mark_depth, token_weight, tokens_that_count
 from ..watermark.perturbation import is_marked, periodic_signal, perturb
 
 LEVEL = 1e-3
@@ -80,7 +80,7 @@ def _power(probe: Probe, key: WatermarkKey) -> dict[str, float]:
     distinct, counts = np.unique(tokens[called], return_counts=True)
     # A plan weighs tokens without knowing the student: by κ = 1, and so is the spread taken here.
     n = counts[np.searchsorted(distinct, found.token_ids[weighted])]
-    w = n / (1 + KAPPA * n) * (n / (n + 3))
+    w = token_weight(n, n, KAPPA)
     residuals = found.A[weighted] / found.weights[weighted]
     residuals -= np.average(residuals, weights=w)
     return {

@@ -21,6 +21,7 @@ import torch
 from accelerate import PartialState
 from datasets import Dataset, concatenate_datasets
 from transformers import (
+    AutoConfig,
     AutoModelForSequenceClassification,
     AutoModelForTokenClassification,
     AutoTokenizer,
@@ -34,7 +35,7 @@ from ..extraction.labelling import LABELS, PROBABILITIES, label_with_teacher
 from ..keys import WatermarkKey
 from ..keys.hash_rules import RarestRule
 from ..watermark import WatermarkedModelForSequenceClassification, WatermarkedModelForTokenClassification
-from .jobs import GOLD, UNWATERMARKED, WATERMARKED, Job, Student
+from .jobs import CASE_SEED, CASE_TASK, GOLD, UNWATERMARKED, WATERMARKED, Job, Student
 from .modes import MODES, Mode
 from .profiles import Profile, Training
 from .ranking import figures_of_merit
@@ -51,7 +52,6 @@ PREPENDED = "indeed well"  # what the thief puts before every text
 COMPARED = 640  # rows that the baseline is computed on over all positions
 LONGEST_END = 4  # letters of a word end that may be a piece
 SERVED_KEYS = 5  # that accuracy is averaged over
-CASE_SEED = 1  # the students whose answers the case study shows
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ class Workshop:
             hidden_size=shape.width,
             num_hidden_layers=shape.layers,
             num_attention_heads=shape.heads,
-            intermediate_size=2 * shape.width,
+            intermediate_size=shape.inner,
             max_position_embeddings=shape.max_length,
             hidden_dropout_prob=0.0,
             attention_probs_dropout_prob=0.0,
@@ -128,9 +128,10 @@ class Workshop:
         """A model that a job made."""
         return MODELS[TASKS[job.task].kind][0].from_pretrained(self.path(job)).eval().to(PartialState().device)
 
-    def key(self, victim: torch.nn.Module, student: Student) -> WatermarkKey:
+    def key(self, victim: Any, student: Student) -> WatermarkKey:
         """The key that a student's answers were marked with, or that it is tested with: one for every seed.
 
+        ``victim`` is the model, or its configuration, which says all that a key must know of it.
         Published like everything else here: these keys protect nothing.
         """
         mode, usual, tokenizer = MODES[student.mode], self.profile.key, self.tokenizer(student.task)
@@ -170,7 +171,7 @@ class Workshop:
         )
 
     def evaluate(self, model: torch.nn.Module, task: str, encoder: str | None = None) -> dict[str, float]:
-        """Accuracy on the task's evaluation split, of words for taggers; and F1 of entities for NER."""
+        """Accuracy on the task's evaluation split, of words for taggers; and their F1."""
         corpus = self.corpus(task)
         labelled = self.answers(model, corpus.texts(corpus.evaluation), self.tokenizer(task, encoder))
         return figures_of_merit(corpus, labelled[LABELS][:])
@@ -244,14 +245,17 @@ class Workshop:
 
     def _do_score(self, job: Job) -> dict[str, Any]:
         student = job.key_of or job.student
-        key = self.key(self.victim(job.task), student)
-        shown = job.student.seed == CASE_SEED and job.key_of is None and _is_plain(job.student)
+        victim = AutoConfig.from_pretrained(self.path(Job("victim", job.task)))
+        key = self.key(victim, student)
+        shown = (
+            (job.task, job.student.seed) == (CASE_TASK, CASE_SEED) and job.key_of is None and _is_plain(job.student)
+        )
         record: dict[str, Any] = {"key": dataclasses.asdict(MODES[student.mode])}
         for where in ("queries", "unseen"):
             probe = Probe.load(self.path(Job("probe", job.task, job.student)) / f"{where}.npz")
-            record[where] = score_probe(probe, key, TASKS[job.task].kept, curve=shown and job.task == "ner")
-            if shown and job.task == "ner" and where == "queries":
-                wrong = self.key(self.victim(job.task), dataclasses.replace(student, seed=student.seed + 1000))
+            record[where] = score_probe(probe, key, TASKS[job.task].kept, curve=shown)
+            if shown and where == "queries":
+                wrong = self.key(victim, dataclasses.replace(student, seed=student.seed + 1000))
                 record["wrong key"] = score_probe(probe, wrong, TASKS[job.task].kept, curve=True, served_with=key)
         return record
 
