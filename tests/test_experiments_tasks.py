@@ -90,6 +90,22 @@ def test_rows_can_be_fewer(folder):
     assert corpus.train.to_list() == whole.train.to_list()[:10] and corpus.labels == whole.labels
 
 
+def test_a_digest_names_the_rows_and_labels_wherever_they_lie(folder, tmp_path):
+    usual = load_corpus("sst2", str(folder)).digest
+    splits = make_paper_data(**ROWS)["sst2"]
+
+    def digest(name, splits):
+        for split, rows in splits.items():
+            write_rows(tmp_path / name / "sst2" / f"{split}.jsonl", rows)
+        return load_corpus("sst2", str(tmp_path / name)).digest
+
+    assert digest("elsewhere", splits) == usual
+    for split in ("train", "validation"):
+        turned = [{**splits[split][0], "label": 1 - splits[split][0]["label"]}, *splits[split][1:]]
+        assert digest(f"turned-{split}", {**splits, split: turned}) != usual
+    assert load_corpus("sst2", str(folder), 10).digest != usual
+
+
 # -- the Hub
 
 

@@ -158,6 +158,7 @@ def test_a_victim_is_trained_on_all_training_rows_and_measured_on_others(shop, d
     found = done(Job("victim", task))
     assert found.given[0].rows.to_list() == shop.corpus(task).train.to_list()
     assert (found.record["rows"], found.record["epochs"]) == (ROWS, 10)
+    assert found.record["data"] == shop.corpus(task).digest
     assert 0 < found.record["accuracy"] <= 1 and ("f1" in found.record) == (task in ("pos", "ner"))
     model = shop.victim(task)
     assert tuple(model.config.id2label.values()) == shop.corpus(task).labels and not model.training
@@ -233,6 +234,9 @@ def test_a_student_of_every_kind_is_trained_measured_probed_and_scored(shop, don
     usual = shop.profile.settings[student.task].student.epochs
     assert records["student"]["epochs"] == round(usual / student.queries), "who asks less trains for as many steps"
     assert 0 < records["student"]["accuracy"] <= 1
+    victim = done(Job("victim", student.task)).record
+    assert records["student"]["data"] == victim["data"]
+    assert records["student"].get("victim") == (None if student.teacher == GOLD else victim["weights"])
     for where in ("queries", "unseen"):
         answered = student.queries * student.share if where == "queries" else 1
         assert records["probe"][where]["n_texts"] == round(answered * ROWS / 2)

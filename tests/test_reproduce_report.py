@@ -433,6 +433,25 @@ def test_the_report_says_what_was_run_and_what_was_not(ranked):
     assert "tables on NER," not in lacking.replace("settings of tables on NER,", "")
 
 
+@pytest.mark.parametrize(
+    ("field", "note"),
+    [
+        ("victim", "- NER with tiny mixes students of 2 victims."),
+        ("data", "- NER with tiny mixes students of 2 versions of the data."),
+    ],
+)
+def test_the_report_says_where_students_of_different_victims_or_data_are_mixed(field, note):
+    def text(*found):
+        lines = []
+        for seed, value in enumerate(found):
+            student, score = lines_of(Student("ner", WATERMARKED, seed=seed), scored())
+            lines += [{**student, field: value}, score]
+        return tables.what_was_run(results_of(*lines))
+
+    assert note in text("one", "other", "one").splitlines()
+    assert "mixes" not in text("one", "one")
+
+
 def test_students_of_other_parts_are_counted_by_setting():
     results = results_of(
         *(

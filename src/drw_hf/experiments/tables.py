@@ -540,10 +540,23 @@ def what_was_run(results: Results) -> str:
             missing.append(f"- Not run with {profile}: {', '.join(lacking)}.")
     if rows:
         pieces.append(_table(["profile", "part", "task", "settings", "students of each"], rows))
-    if missing:
-        pieces.append("\n".join(missing))
+    notes = [*missing, *_mixed(results)]
+    if notes:
+        pieces.append("\n".join(notes))
     pieces.append(f"The paper has {PAPER_STUDENTS} students of every kind, all of bert-base-uncased.")
     return "\n\n".join(pieces)
+
+
+def _mixed(results: Results) -> list[str]:
+    """Where a run went on with another victim, or on other data, than it began with."""
+    notes = []
+    for profile, task in results.places:
+        here = [record for record in results.records if (record["profile"], record.get("task")) == (profile, task)]
+        for field, what in (("victim", "victims"), ("data", "versions of the data")):
+            found = {record[field] for record in here if field in record}
+            if len(found) > 1:
+                notes.append(f"- {TASKS[task].title} with {profile} mixes students of {len(found)} {what}.")
+    return notes
 
 
 def _scored(results: Results, profile: str, student: Student) -> int:

@@ -1,6 +1,8 @@
 """The paper's four tasks, from the Hub or from a folder."""
 
 import functools
+import hashlib
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -144,6 +146,12 @@ class Corpus:
     def unseen(self) -> Dataset:
         """The second half, which no student sees."""
         return self.train.select(range(len(self.train) // 2, len(self.train)))
+
+    @functools.cached_property
+    def digest(self) -> str:
+        """Names the rows and their labels, wherever they were read from."""
+        parts = [part.to_dict() for part in (self.train, self.validation, self.evaluation)]
+        return hashlib.sha256(json.dumps([self.labels, parts], sort_keys=True).encode()).hexdigest()[:16]
 
     def texts(self, rows: Dataset) -> Dataset:
         """The rows without their labels."""

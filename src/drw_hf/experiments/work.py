@@ -128,6 +128,11 @@ class Workshop:
         """A model that a job made."""
         return MODELS[TASKS[job.task].kind][0].from_pretrained(self.path(job)).eval().to(PartialState().device)
 
+    def weights(self, job: Job) -> str:
+        """Names the weights of a model that a job made: a victim trained again, elsewhere, has others."""
+        with (self.path(job) / "model.safetensors").open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()[:16]
+
     def key(self, victim: Any, student: Student) -> WatermarkKey:
         """The key that a student's answers were marked with, or that it is tested with: one for every seed.
 
@@ -186,7 +191,8 @@ class Workshop:
         corpus = self.corpus(job.task)
         settings = self.profile.settings[job.task].victim
         model = self._on_gold(job, corpus.train, settings, seed=0)
-        return {"rows": len(corpus.train), "epochs": settings.epochs, **self.evaluate(model, job.task)}
+        made = {"data": corpus.digest, "weights": self.weights(job)}
+        return {"rows": len(corpus.train), "epochs": settings.epochs, **made, **self.evaluate(model, job.task)}
 
     def _do_accuracy(self, job: Job) -> dict[str, Any]:
         victim = self.victim(job.task)
@@ -203,7 +209,9 @@ class Workshop:
             model = self._on_gold(job, rows, settings, student.seed)
         else:
             model = self._distilled(job, rows, settings)
-        record = {"rows": len(rows), "epochs": settings.epochs}
+        record = {"rows": len(rows), "epochs": settings.epochs, "data": corpus.digest}
+        if student.teacher != GOLD:
+            record["victim"] = self.weights(Job("victim", job.task))
         if student.encoder is not None:
             record["encoder"] = os.path.basename(str(self.other).rstrip("/"))
         return record | self.evaluate(model, job.task, student.encoder)
