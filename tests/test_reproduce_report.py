@@ -11,11 +11,14 @@ import pytest
 
 from drw_hf.errors import DatasetError
 from drw_hf.experiments import figures, tables
+from drw_hf.experiments.goals import goals_table
 from drw_hf.experiments.jobs import EPSILONS, GOLD, UNWATERMARKED, WATERMARKED, Student
 from drw_hf.experiments.modes import MODES
 from drw_hf.experiments.power import check_plan
+from drw_hf.experiments.report import report, what_was_run
+from drw_hf.experiments.results import Results, by_category, by_limit, by_rule, by_tau, load, mean_average_precision
+from drw_hf.experiments.results import z as z_of
 from drw_hf.experiments.scoring import SPECTRUM
-from drw_hf.experiments.tables import Results
 
 SETTINGS = {"job": "settings", "profile": "tiny", "key": {"frequency": 16.0, "epsilon": 0.2, "tau": 0.5}}
 
@@ -91,9 +94,9 @@ def written(path, *lines):
 def test_lines_of_several_profiles_are_kept_apart(tmp_path):
     tiny = written(tmp_path / "a.jsonl", SETTINGS, *lines_of(Student("ner", GOLD), scored(1)))
     other = written(tmp_path / "b.jsonl", {**SETTINGS, "profile": "large"}, *lines_of(Student("ner", GOLD), scored(2)))
-    results = tables.load([tiny, other])
+    results = load([tiny, other])
     assert results.profiles == ["tiny", "large"]
-    assert [(suspect.profile, tables.z(suspect, "queries")) for suspect in results.suspects] == [
+    assert [(suspect.profile, z_of(suspect, "queries")) for suspect in results.suspects] == [
         ("tiny", 1),
         ("large", 2),
     ]
@@ -101,7 +104,7 @@ def test_lines_of_several_profiles_are_kept_apart(tmp_path):
 
 def test_two_files_of_one_profile_are_told_by_their_names(tmp_path):
     both = [written(tmp_path / f"{name}.jsonl", SETTINGS, *lines_of(Student("ner", GOLD), scored())) for name in "ab"]
-    assert tables.load(both).profiles == ["tiny", "tiny (b)"]
+    assert load(both).profiles == ["tiny", "tiny (b)"]
 
 
 def test_of_a_job_that_was_done_twice_the_last_counts_and_a_torn_line_does_not(tmp_path):
@@ -112,13 +115,13 @@ def test_of_a_job_that_was_done_twice_the_last_counts_and_a_torn_line_does_not(t
         *lines_of(Student("ner", GOLD), scored(2)),
     )
     path.write_text(path.read_text() + '{"job": "score ner/gold/seed=2", "kind": "sc')
-    (suspect,) = tables.load([path]).suspects
-    assert tables.z(suspect, "queries") == 2
+    (suspect,) = load([path]).suspects
+    assert z_of(suspect, "queries") == 2
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path):
     with pytest.raises(DatasetError, match=r"no .*absent\.jsonl; give the \.jsonl file that a run wrote"):
-        tables.load([tmp_path / "absent.jsonl"])
+        load([tmp_path / "absent.jsonl"])
 
 
 # -- Table 1
@@ -168,8 +171,8 @@ def test_a_cell_with_fewer_students_than_its_row_says_so():
 def test_one_is_written_only_for_a_perfect_ranking():
     thieves = [line for seed in range(200) for line in lines_of(Student("ner", WATERMARKED, seed=seed), scored(seed))]
     results = results_of(*thieves, *lines_of(Student("ner", GOLD), scored(1)))
-    found = tables.mean_average_precision(
-        results.positives("tiny", "ner", "soft"), results.negatives("tiny", "ner", "soft"), tables.z
+    found = mean_average_precision(
+        results.positives("tiny", "ner", "soft"), results.negatives("tiny", "ner", "soft"), z_of
     )
     assert 0.995 < found[0] < 1.0
     assert cells(tables.table_1_detection(results), "NER", "tiny", "soft")["z, queries"] == "> 0.99"
@@ -280,17 +283,17 @@ def test_every_epsilon_is_ranked_against_the_same_innocents():
 @pytest.mark.parametrize(
     ("find", "changed", "names"),
     [
-        (tables.by_category, {"target": "DT"}, ["NNP", "DT"]),
-        (tables.by_tau, {"tau": 0.1}, ["0.1", "0.5"]),
-        (tables.by_rule, {"prepended": True}, ["second token", "second token, two words prepended"]),
-        (tables.by_rule, {"rule": "rarest"}, ["second token", "rarest token"]),
-        (tables.by_limit, {"labels": "argmax"}, ["soft answers to all queries", "argmax of soft answers"]),
+        (by_category, {"target": "DT"}, ["NNP", "DT"]),
+        (by_tau, {"tau": 0.1}, ["0.1", "0.5"]),
+        (by_rule, {"prepended": True}, ["second token", "second token, two words prepended"]),
+        (by_rule, {"rule": "rarest"}, ["second token", "rarest token"]),
+        (by_limit, {"labels": "argmax"}, ["soft answers to all queries", "argmax of soft answers"]),
         (
-            tables.by_limit,
+            by_limit,
             {"share": 0.25},
             ["soft answers to all queries", "25 % of the rows answered, the rest gold"],
         ),
-        (tables.by_limit, {"queries": 0.1}, ["soft answers to all queries", "10 % of the queries"]),
+        (by_limit, {"queries": 0.1}, ["soft answers to all queries", "10 % of the queries"]),
     ],
 )
 def test_an_ablation_shows_the_usual_students_beside_the_changed_and_means_over_seeds(find, changed, names):
@@ -312,7 +315,7 @@ def test_an_ablation_shows_the_usual_students_beside_the_changed_and_means_over_
     assert row["student"] == "80.0"
 
 
-@pytest.mark.parametrize("find", [tables.by_category, tables.by_tau, tables.by_rule, tables.by_limit])
+@pytest.mark.parametrize("find", [by_category, by_tau, by_rule, by_limit])
 def test_where_nothing_was_varied_there_is_no_ablation(find, ranked):
     assert tables.ablation_table(ranked, find, "set") == ""
 
@@ -361,7 +364,7 @@ def goals(*, z=9.0, p_snr=1.0, log10_p=-8.0, soft=0.897, hard=0.86, faint=0.897,
         for line in lines_of(student, scored(z, 20, p))
     ]
     levels = {("soft", 0.2): soft, ("hard", 0.2): hard, ("soft", 0.05): faint, ("hard", 0.05): faint}
-    return tables.goals_table(results_of(*innocents, *thieves, accuracy_line(task, 0.9, levels)))
+    return goals_table(results_of(*innocents, *thieves, accuracy_line(task, 0.9, levels)))
 
 
 MAP = "mAP of z on the queries is 1.00, soft"
@@ -413,7 +416,7 @@ def test_the_cost_is_that_of_the_least_level_down_to_which_all_are_detected():
 
 
 def test_what_was_not_measured_is_no_goal_met_or_missed(ranked):
-    table = tables.goals_table(ranked)
+    table = goals_table(ranked)
     for title in (SOFT, HARD, FAINT, SURE):
         row = cells(table, title)
         assert row["met"] == row["NER, tiny"] == "—"
@@ -423,7 +426,7 @@ def test_what_was_not_measured_is_no_goal_met_or_missed(ranked):
 
 
 def test_the_report_says_what_was_run_and_what_was_not(ranked):
-    text = tables.what_was_run(ranked)
+    text = what_was_run(ranked)
     row = cells(text.split("\n\n")[0], "tiny", "NER")
     assert [row[name] for name in row if name not in ("profile", "task", "victim")] == ["2", "0", "1", "1", "1"]
     assert row["victim"] == "no"
@@ -446,7 +449,7 @@ def test_the_report_says_where_students_of_different_victims_or_data_are_mixed(f
         for seed, value in enumerate(found):
             student, score = lines_of(Student("ner", WATERMARKED, seed=seed), scored())
             lines += [{**student, field: value}, score]
-        return tables.what_was_run(results_of(*lines))
+        return what_was_run(results_of(*lines))
 
     assert note in text("one", "other", "one").splitlines()
     assert "mixes" not in text("one", "one")
@@ -461,7 +464,7 @@ def test_students_of_other_parts_are_counted_by_setting():
             for line in lines_of(Student("ner", WATERMARKED, "soft", seed, epsilon=epsilon), scored())
         )
     )
-    _, parts, lacking, _ = tables.what_was_run(results).split("\n\n")
+    _, parts, lacking, _ = what_was_run(results).split("\n\n")
     row = cells(parts, "tiny", "epsilon", "NER")
     n = 2 * len(EPSILONS)  # soft and hard
     assert row["settings"] == str(n) and row["students of each"] == "0 to 2"
@@ -469,12 +472,12 @@ def test_students_of_other_parts_are_counted_by_setting():
 
 
 def test_a_report_of_a_run_that_has_just_begun_has_no_empty_tables(tmp_path):
-    text = tables.report([written(tmp_path / "tiny.jsonl", SETTINGS)])
+    text = report([written(tmp_path / "tiny.jsonl", SETTINGS)])
     assert "|" not in text and "Not run with tiny: tables on POS" in text
 
 
 def test_a_report_has_every_table_that_there_are_data_for_and_its_command(tmp_path, ranked):
-    text = tables.report([written(tmp_path / "tiny.jsonl", *ranked.records)])
+    text = report([written(tmp_path / "tiny.jsonl", *ranked.records)])
     titles = [line.removeprefix("## ") for line in text.splitlines() if line.startswith("## ")]
     assert titles == [
         "What was run",
@@ -592,8 +595,8 @@ LINES = sorted((ROOT / "docs/results/reproduce").glob("*.jsonl"))
 
 
 def test_the_committed_tables_are_those_of_the_committed_lines():
-    assert (ROOT / "docs/results/reproduce/tables.md").read_text(encoding="utf-8") == tables.report(LINES)
+    assert (ROOT / "docs/results/reproduce/tables.md").read_text(encoding="utf-8") == report(LINES)
 
 
 def test_the_readme_has_the_main_figures_as_the_lines_give_them():
-    assert tables.summary(tables.load(LINES)) in (ROOT / "README.md").read_text(encoding="utf-8")
+    assert tables.summary(load(LINES)) in (ROOT / "README.md").read_text(encoding="utf-8")

@@ -8,7 +8,8 @@ from pathlib import Path
 import typer
 
 from ..errors import JobsFailedError
-from ..experiments import figures, tables
+from ..experiments import figures
+from ..experiments import report as reporting
 from ..experiments.costs import Costs, bytes_per_model, operations_per_token, tokens_per_second
 from ..experiments.jobs import KINDS, Job, make_jobs
 from ..experiments.profiles import Profile, load_profile
@@ -91,7 +92,7 @@ def _report(output: Path) -> Outcome:
     files = sorted(file for file in output.glob("*.jsonl") if not file.name.endswith(".failed.jsonl"))
     if not any(read_lines(file) for file in files):
         raise typer.BadParameter(f"{output} holds no results yet; run without --report first")
-    text = tables.report(files)
+    text = reporting.report(files)
     (output / REPORT).write_text(text, encoding="utf-8")
     drawn = figures.draw_all(files, output)
     document = {"lines": [str(file) for file in files], "tables": str(output / REPORT)}

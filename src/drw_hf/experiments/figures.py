@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ..detection.result import _power_of_ten
+from .goals import LARGEST_INNOCENT
 from .jobs import CASE_SEED, CASE_TASK, GOLD, WATERMARKED, Student
 from .results import (
     LABELS,
@@ -30,7 +31,7 @@ from .results import (
     z,
 )
 from .scoring import SPECTRUM
-from .tables import ALL_DRAWN, LARGEST_INNOCENT
+from .serving import ALL_DRAWN
 from .tasks import TASKS
 
 # Readable in black and white: shapes and line styles differ, not colours alone.

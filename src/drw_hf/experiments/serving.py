@@ -19,6 +19,7 @@ from .tasks import Corpus
 
 LEVELS = (0.0, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7)
 TAUS = (0.0, 0.25, 0.5, 0.75, 1.0)
+ALL_DRAWN = "hard, all drawn"  # hard labels as the paper's code measures them: τ = 1, every answer drawn
 _BATCH = 64
 
 
@@ -34,8 +35,8 @@ class _Batch:
 def serve(victim: torch.nn.Module, tokenizer: Any, corpus: Corpus, keys: Sequence[WatermarkKey]) -> dict[str, Any]:
     """Measured and predicted accuracy of every level and label kind, over keys that differ in their secret alone.
 
-    Both as this package serves hard labels (marked answers are drawn) and, as ``"hard, all drawn"``, as the paper's
-    code measures them (τ = 1, every answer is drawn).
+    Both as this package serves hard labels (marked answers are drawn) and, as `ALL_DRAWN`, as the paper's code
+    measures them.
     """
     batches = list(_asked(victim, tokenizer, corpus))
     probabilities = np.concatenate([_items(batch, batch.logits.softmax(-1)) for batch in batches])
@@ -51,7 +52,7 @@ def serve(victim: torch.nn.Module, tokenizer: Any, corpus: Corpus, keys: Sequenc
     ways: dict[str, tuple[OutputOptions, dict[str, float]]] = {
         "soft": (OutputOptions("soft"), {}),
         "hard": (OutputOptions("hard"), {}),
-        "hard, all drawn": (OutputOptions("hard", sample_all=True), {"tau": 1.0}),
+        ALL_DRAWN: (OutputOptions("hard", sample_all=True), {"tau": 1.0}),
     }
 
     def measured(labels: str, options: OutputOptions, **changes: float) -> dict[str, Any]:
