@@ -56,21 +56,22 @@ class Copying:
 
 
 # By what the student is probed with: the thief's own queries, or other text. Fitted to small BERTs that were distilled
-# from protected taggers and a classifier: at ε = 0.2 the middle of three tasks, below it the course of one student of
-# each kind (docs/reproduce.md, "Is the plan right?"). Only φ/σ enters a plan.
+# from protected taggers and a classifier: at ε = 0.2 the geometric mean of φ/σ over three tasks, below it the course of
+# NER's students, three of each kind; that of soft labels also for hard ones on unseen text, whose own is lost in noise
+# (docs/reproduce.md, "Is the plan right?"). Only φ/σ enters a plan.
 COPYING = {
     "queries": Copying(
         0.5,
         {
-            "soft": {0.02: 0.1, 0.05: 0.14, 0.1: 0.2, 0.2: 0.23},
-            "hard": {0.02: 0.03, 0.05: 0.06, 0.1: 0.065, 0.2: 0.085},
+            "soft": {0.02: 0.1, 0.05: 0.14, 0.1: 0.19, 0.2: 0.23},
+            "hard": {0.02: 0.039, 0.05: 0.057, 0.1: 0.073, 0.2: 0.085},
         },
     ),
     "unseen": Copying(
         2.0,
         {
-            "soft": {0.02: 0.09, 0.05: 0.1, 0.1: 0.23, 0.2: 0.29},
-            "hard": {0.02: 0.025, 0.05: 0.045, 0.1: 0.05, 0.2: 0.09},
+            "soft": {0.02: 0.085, 0.05: 0.1, 0.1: 0.18, 0.2: 0.29},
+            "hard": {0.02: 0.026, 0.05: 0.031, 0.1: 0.055, 0.2: 0.09},
         },
     ),
 }
