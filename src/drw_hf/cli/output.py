@@ -51,6 +51,12 @@ def show_progress() -> bool:
     """Whether there is a terminal to draw bars on; if not, the libraries' own are switched off, too."""
     if sys.stderr.isatty():
         return True
+    disable_bars()
+    return False
+
+
+def disable_bars() -> None:
+    """Switch off the bars that the libraries draw."""
     import datasets
     import huggingface_hub.utils
     import transformers
@@ -58,7 +64,6 @@ def show_progress() -> bool:
     datasets.disable_progress_bars()
     huggingface_hub.utils.disable_progress_bars()
     transformers.logging.disable_progress_bar()
-    return False
 
 
 @contextlib.contextmanager

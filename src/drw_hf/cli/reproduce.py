@@ -15,7 +15,7 @@ from ..experiments.jobs import KINDS, Job, make_jobs
 from ..experiments.profiles import Profile, load_profile
 from ..experiments.runs import Bar, Run, in_words, read_lines, start_workers, visible_gpus, watch, work_through
 from ..experiments.work import Workshop
-from .output import INTERRUPTED, Outcome, prints_outcome, show_progress
+from .output import INTERRUPTED, Outcome, disable_bars, prints_outcome, show_progress
 
 REPORT = "tables.md"
 
@@ -80,11 +80,9 @@ def run(
 
 def _quieten() -> None:
     """One bar for all is enough: not one for every model that is read or written."""
-    import datasets
     import transformers
 
-    datasets.disable_progress_bars()
-    transformers.logging.disable_progress_bar()
+    disable_bars()
     transformers.logging.set_verbosity_error()
 
 
