@@ -56,9 +56,9 @@ class Copying:
 
 
 # By what the student is probed with: the thief's own queries, or other text. Fitted to small BERTs that were distilled
-# from protected taggers and a classifier: at ε = 0.2 the geometric mean of φ/σ over three tasks, below it the course of
-# NER's students, three of each kind; that of soft labels also for hard ones on unseen text, whose own is lost in noise
-# (docs/reproduce.md, "Is the plan right?"). Only φ/σ enters a plan.
+# from protected taggers and a classifier: at ε = 0.2 the geometric mean of φ/σ over three tasks, below it the course
+# of NER's students, three of each kind; that of soft labels also for hard ones on unseen text, whose own is lost in
+# noise (docs/reproduce.md, "Is the plan right?"). Only φ/σ enters a plan.
 COPYING = {
     "queries": Copying(
         0.5,
