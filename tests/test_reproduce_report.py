@@ -178,6 +178,12 @@ def test_one_is_written_only_for_a_perfect_ranking():
     assert cells(tables.table_1_detection(results), "NER", "tiny", "soft")["z, queries"] == "> 0.99"
 
 
+def test_the_readmes_table_rounds_the_largest_p_up():
+    thief, innocent = Student("ner", WATERMARKED, "soft"), Student("ner", GOLD)
+    results = results_of(*lines_of(thief, scored(log10_p=-6.6)), *lines_of(innocent, scored()))
+    assert cells(tables.summary(results), "NER, tiny", "soft")["thieves' p at most"] == "10^−6"
+
+
 def test_accuracy_is_the_victims_the_served_and_the_students_mean():
     results = results_of(
         {"job": "victim pos", "kind": "victim", "task": "pos", "accuracy": 0.9},
