@@ -176,6 +176,7 @@ def test_one_is_written_only_for_a_perfect_ranking():
     )
     assert 0.995 < found[0] < 1.0
     assert cells(tables.table_1_detection(results), "NER", "tiny", "soft")["z, queries"] == "> 0.99"
+    assert cells(goals_table(results), "mAP of z on the queries is 1.00, soft")["NER, tiny"].startswith("**no**")
 
 
 def test_the_readmes_table_rounds_the_largest_p_up():

@@ -3,10 +3,9 @@
 A cell for which nothing was run is "—". Where ranges or means are given, the number of students stands beside.
 """
 
-import math
 from collections.abc import Iterable, Sequence
 
-from .results import WHERE, Statistic, Suspect, values
+from .results import WHERE, Statistic, Suspect, finite, values
 from .tasks import TASKS
 
 NOTHING = "—"
@@ -18,7 +17,7 @@ def number(value: float, digits: int) -> str:
 
 
 def per_cent(value: float | None) -> str:
-    """A share in per cent."""
+    """A figure that is in per cent already."""
     return NOTHING if value is None else number(value, 1)
 
 
@@ -30,16 +29,16 @@ def from_to(low: float, high: float, digits: int) -> str:
 
 def span(found: Sequence[float], digits: int, n: int) -> str:
     """The least and the largest of a row of n."""
-    finite = [value for value in found if math.isfinite(value)]
-    text = from_to(min(finite), max(finite), digits) if finite else NOTHING
-    return text + _counted(len(finite), n)
+    known = finite(found)
+    text = from_to(min(known), max(known), digits) if known else NOTHING
+    return text + _counted(len(known), n)
 
 
 def mean(found: Sequence[float], digits: int, n: int) -> str:
     """The mean of a row of n."""
-    finite = [value for value in found if math.isfinite(value)]
-    text = number(sum(finite) / len(finite), digits) if finite else NOTHING
-    return text + _counted(len(finite), n)
+    known = finite(found)
+    text = number(sum(known) / len(known), digits) if known else NOTHING
+    return text + _counted(len(known), n)
 
 
 def _counted(count: int, n: int) -> str:

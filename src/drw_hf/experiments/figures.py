@@ -24,6 +24,7 @@ from .results import (
     by_epsilon,
     by_limit,
     by_tau,
+    finite,
     load,
     mean_average_precision,
     p_snr,
@@ -305,7 +306,7 @@ def _dots(results: Results, path: str | os.PathLike, find: Any, name: Any) -> Pa
 
 def _plot_dots(axes: Any, place: int, some: list[Suspect], statistic: Statistic) -> None:
     for where, offset in zip(WHERE, (-0.13, 0.13), strict=True):
-        found = [value for value in values(some, statistic, where) if math.isfinite(value)]
+        found = finite(values(some, statistic, where))
         axes.plot(found, [place + offset] * len(found), linestyle="none", markersize=5, **_OF_PROBES[where])
 
 
@@ -342,7 +343,7 @@ def _plot_against_tau(
 ) -> None:
     means, style = [], _OF_PROBES[where]
     for at, _, some in found:
-        single = [value for value in values(some, statistic, where) if math.isfinite(value)]
+        single = finite(values(some, statistic, where))
         if single:
             means.append((at, sum(single) / len(single)))
             axes.plot([at] * len(single), single, ".", color=style["color"], markersize=3, alpha=0.6)

@@ -1,7 +1,6 @@
 """What was aimed at, and whether what was measured meets it."""
 
 import functools
-import math
 from collections.abc import Callable, Mapping, Sequence
 
 from .cells import NOTHING, number, precision, table
@@ -12,6 +11,7 @@ from .results import (
     Statistic,
     Suspect,
     by_epsilon,
+    finite,
     log10_p,
     mean_average_precision,
     memory_log10_p,
@@ -26,7 +26,6 @@ LARGEST_INNOCENT = 5.0  # P_snr of a negative
 LARGEST_LOG10_P = -6.0  # of a positive, on its queries
 SOFT_COST = 0.3  # points, of argmax-soft at the paper's ε
 FAINT_COST = 0.5  # points, at the least ε that still detects
-
 
 Judged = tuple[bool, str]  # whether it was met, and what was measured
 
@@ -73,9 +72,8 @@ def _perfect(results: Results, profile: str, task: str, labels: str) -> Judged |
 
 
 def _innocents_are_low(results: Results, profile: str, task: str, labels: str) -> Judged | None:
-    found = values(results.negatives(profile, task, labels), p_snr)
-    finite = [value for value in found if math.isfinite(value)]
-    return (max(finite) < LARGEST_INNOCENT, f"largest {max(finite):.2f} (n {len(finite)})") if finite else None
+    known = finite(values(results.negatives(profile, task, labels), p_snr))
+    return (max(known) < LARGEST_INNOCENT, f"largest {max(known):.2f} (n {len(known)})") if known else None
 
 
 def _thieves_are_sure(results: Results, profile: str, task: str, labels: str) -> Judged | None:

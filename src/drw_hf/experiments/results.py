@@ -236,6 +236,11 @@ def values(suspects: Iterable[Suspect], statistic: Statistic, where: str = "quer
     return [value for value in (statistic(suspect, where) for suspect in suspects) if value is not None]
 
 
+def finite(found: Iterable[float]) -> list[float]:
+    """Those with a number: a suspect of whom there was nothing to compute ranks last, at minus infinity."""
+    return [value for value in found if math.isfinite(value)]
+
+
 def mean_average_precision(
     positives: Sequence[Suspect], negatives: Sequence[Suspect], statistic: Statistic, where: str = "queries"
 ) -> tuple[float, int, int] | None:
