@@ -61,3 +61,7 @@ for name in ("cached", "requery"):
 
 if state.is_main_process:
     (folder / "result.json").write_text(json.dumps(result))
+
+# As every script that runs under `accelerate launch` should end; docs/howto/many-gpus.md says why.
+state.wait_for_everyone()
+state.destroy_process_group()

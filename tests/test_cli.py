@@ -24,6 +24,7 @@ from drw_hf.cli.main import app
 from drw_hf.extraction.teachers import ModelTeacher
 from drw_hf.keys import sealing
 from inference_server import InferenceServer
+from launching import launch
 from local_tsa import OPENSSL, LocalTSA
 from needles import leaks_in
 from small_models import SPECIAL, make_model
@@ -175,6 +176,37 @@ def test_label_keeps_answers_with_the_names_of_their_labels(story, here):
     assert json.loads(found.stdout)["rows"] == 7, found.output
     rows = datasets.Dataset.from_parquet(str(here / "out" / "plain.parquet"), cache_dir=str(here / "cache"))
     assert rows.features["teacher_labels"].feature.names[3] == "B-LOC" and len(rows[0]["tokens"]) == 12
+
+
+def test_two_processes_under_accelerate_label_as_one_and_leave_in_order(story, here):
+    """A process that exits with its process group running may abort: exit code -6 and a launcher that failed."""
+    line = "-m drw_hf.cli label protected few.jsonl --key key --output shared --batch-size 2"
+    run = launch(line.split(), 2, cwd=here)
+    assert run.returncode == 0, run.stderr[-3000:]
+    assert run.stdout.count("answered 4 rows") == 1, "one process speaks"
+    alone = drw("label protected few.jsonl --key key --output alone")
+    assert alone.exit_code == 0, alone.stderr
+    columns = [datasets.load_from_disk(here / name)["teacher_labels"][:] for name in ("shared", "alone")]
+    assert columns[0] == columns[1]
+
+
+@pytest.mark.parametrize("ending", ["return Outcome({}, 'done')", "raise ValueError('went wrong')"])
+def test_a_command_shuts_its_process_group_down_however_it_ends(tmp_path, ending):
+    script = f"""
+import contextlib
+import torch.distributed
+from drw_hf.cli.output import Outcome, prints_outcome
+@prints_outcome
+def command():
+    torch.distributed.init_process_group("gloo", init_method="file://{tmp_path}/store", rank=0, world_size=1)
+    {ending}
+with contextlib.suppress(ValueError):
+    command(as_json=False)
+print("left running" if torch.distributed.is_initialized() else "shut down")
+"""
+    environment = {**os.environ, "ACCELERATE_USE_CPU": "true"}
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment)
+    assert run.stdout.endswith("shut down\n"), run.stderr
 
 
 def test_distill_makes_a_student_that_loads_and_says_how_it_went(story, here):

@@ -2,10 +2,7 @@
 
 import json
 import math
-import os
 import random
-import subprocess
-import sys
 from pathlib import Path
 
 import datasets
@@ -20,6 +17,7 @@ from drw_hf import DistillationArguments, DistillationTrainer, label_with_teache
 from drw_hf.errors import ConfigurationError, DatasetError
 from drw_hf.extraction.losses import hard_loss, soft_loss
 from drw_hf.extraction.preparation import DistillationCollator, Layout, lay_out, match_labels
+from launching import launch
 from small_models import TAGS, WORDS, make_model, make_tokenizer, make_victim
 from test_labelling import make_pieces_tokenizer
 from test_leaks import assert_clean
@@ -534,26 +532,17 @@ def transformers_arguments(folder):
 DISTRIBUTED = Path(__file__).parent / "distill_script.py"
 
 
-def launch(folder, processes, **settings):
-    """The same script under accelerate, in real processes talking over gloo."""
-    command = [sys.executable, "-m", "accelerate.commands.launch", "--num_processes", str(processes)]
-    command += ["--num_machines", "1", "--mixed_precision", "no", "--dynamo_backend", "no", "--main_process_port", "0"]
-    command += ["--multi_gpu"] if processes > 1 else []  # accelerate's word for several processes on one machine
-    run = subprocess.run(
-        [*command, str(DISTRIBUTED), str(folder), json.dumps(settings)],
-        env={**os.environ, "ACCELERATE_USE_CPU": "true", "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+def run_script(folder, processes, **settings):
+    """What the script found, run as so many processes."""
+    run = launch([DISTRIBUTED, folder, json.dumps(settings)], processes)
     assert run.returncode == 0, run.stderr[-3000:]
     return json.loads((folder / "result.json").read_text())
 
 
 def test_two_processes_train_and_label_as_one(tmp_path):
     """Same global batch, dropout 0, SGD: the same loss curve and weights to 1e-5, and the same labelled data."""
-    one = launch(tmp_path / "one", 1, batch=8)
-    two = launch(tmp_path / "two", 2, batch=4)
+    one = run_script(tmp_path / "one", 1, batch=8)
+    two = run_script(tmp_path / "two", 2, batch=4)
     assert one["processes"] == 1 and two["processes"] == 2
     for name in ("cached", "requery"):
         np.testing.assert_allclose(two[name]["losses"], one[name]["losses"], atol=1e-5, rtol=0)

@@ -32,7 +32,7 @@ def prints_outcome(run: Callable[..., Outcome]) -> Callable[..., None]:
 
     @functools.wraps(run)
     def command(*arguments: Any, as_json: bool, **options: Any) -> None:
-        with contextlib.redirect_stdout(sys.stderr):
+        with contextlib.redirect_stdout(sys.stderr), leaving_process_group():
             outcome = run(*arguments, **options)
         if is_first_process():
             typer.echo(json.dumps(outcome.document, indent=2) if as_json else outcome.text)
@@ -40,6 +40,28 @@ def prints_outcome(run: Callable[..., Outcome]) -> Callable[..., None]:
             raise typer.Exit(outcome.exit_code)
 
     return command
+
+
+@contextlib.contextmanager
+def leaving_process_group() -> Iterator[None]:
+    """Around a command: shut down in order the process group that ``accelerate launch`` made it start.
+
+    A process that merely exits leaves the threads of its group running, and may abort on the way out.
+    """
+    try:
+        yield
+        if _in_process_group():
+            from accelerate import PartialState
+
+            PartialState().wait_for_everyone()  # nobody hangs up while another still speaks
+    finally:  # after an error the others may never come: do not wait for them
+        if _in_process_group():
+            sys.modules["torch.distributed"].destroy_process_group()
+
+
+def _in_process_group() -> bool:
+    distributed = sys.modules.get("torch.distributed")  # who has not imported it has not started one
+    return distributed is not None and distributed.is_available() and distributed.is_initialized()
 
 
 def is_first_process() -> bool:
