@@ -1,0 +1,205 @@
+"""Writes files of every format, for `test_frozen.py` to read for ever. What is there is never replaced.
+
+Run it where a format is new: ``pytest tests/frozen/freeze.py``, then commit what it wrote. All keys come from fixed
+secrets and protect nothing.
+"""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import torch
+from transformers import pipeline
+
+from drw_hf import KeyRing, WatermarkKey, detect, identify
+from drw_hf.detection import probe_suspect
+from drw_hf.hub import verify_commitment
+from drw_hf.hub.card import model_card
+from drw_hf.keys import sealing
+from local_tsa import LocalTSA
+from small_models import make_key, make_model, make_tokenizer, make_victim
+from test_detect import make_case
+from test_detect import make_key as make_large_key
+from test_identify import make_probe, make_ring
+
+FROZEN = Path(__file__).parent
+PASSPHRASE = "correct horse battery staple"
+SECRET = bytes(range(100, 132))
+USERS = [f"customer-{number}" for number in range(50)]
+SENTENCES = ["the film was very good", "we hated the slow ending", "a truly moving story with a great cast", "dull"]
+
+
+def write_json(path, document):
+    path.write_text(json.dumps(document, indent=1) + "\n")
+
+
+def shown(key):
+    """What a key must give for ever: its public names and some of its hashes."""
+    ids = list(range(5, 15))
+    return {
+        "fingerprint": key.fingerprint,
+        "commitment": key.commitment(),
+        "settings": {name: getattr(key, name) for name in ("task", "target", "frequency", "epsilon", "tau", "law")},
+        "token_ids": ids,
+        "phases": key.phase_table[ids].tolist(),
+        "selections": key.selection_table[ids].tolist(),
+    }
+
+
+def freeze_keys(folder):
+    tokenizer, tagger = make_tokenizer(), make_model("token-classification")
+    generator = np.random.default_rng(0)
+    arrays = {"v_k": generator.random(8), "v_s": generator.random(8), "M": generator.normal(size=(64, 8))}
+    settings = {"target": 1, "frequency": 16.0, "epsilon": 0.2, "tau": 0.5, "secret": SECRET}
+    keys = {
+        "plain": make_key(make_model(), tokenizer=tokenizer, secret=SECRET),
+        "sealed": make_key(tagger, tokenizer=tokenizer, secret=SECRET, target="B-PER"),
+        "keyed-rule": make_key(make_model(), tokenizer=tokenizer, secret=SECRET, hash_rule="keyed", law="paper"),
+        "arrays": WatermarkKey.from_arrays(
+            **arrays,
+            config=tagger.config,
+            task="token-classification",
+            law="paper",
+            special_token_ids=[0, 1, 2, 3, 4],
+            **settings,
+        ),
+    }
+    keys["arrays-sealed"] = keys["arrays"]
+    for name, key in keys.items():
+        key.save_pretrained(folder / name, passphrase=PASSPHRASE if "sealed" in name else None)
+    write_json(folder / "expected.json", {name: shown(key) for name, key in keys.items()})
+
+
+def freeze_rings(folder):
+    ring = KeyRing.generate(
+        make_model("token-classification"), tokenizer=make_tokenizer(), target="B-PER", secret=SECRET
+    )
+    ring.declare(USERS)
+    ring.rotate()
+    ring.declare(USERS[:20])
+    ring.save_pretrained(folder / "plain")
+    ring.save_pretrained(folder / "sealed", passphrase=PASSPHRASE)
+    proof = ring.prove("customer-7", USERS, epoch=0)
+    write_json(folder / "proof.json", proof.to_dict())
+    ring.key_for("customer-7", 0).save_pretrained(folder / "customer-7")
+    expected = {
+        "fingerprint": ring.fingerprint,
+        "epoch": ring.epoch,
+        "commitments": [ring.commitment(0), ring.commitment(1)],
+        "token": ring.token_for("customer-7"),
+        "users": {user: [shown(ring.key_for(user, epoch)) for epoch in (0, 1)] for user in USERS[:3]},
+    }
+    write_json(folder / "expected.json", expected)
+
+
+def freeze_protected(folder):
+    """A tagger with hard labels, its key, and what it answers; and what it would answer with soft ones."""
+    tokenizer = make_tokenizer()
+    model = make_model("token-classification")
+    key = make_key(model, tokenizer=tokenizer, secret=SECRET, target="B-PER")
+    victim = make_victim("token-classification", key=key, label_kind="hard", model=model)
+    key.save_pretrained(folder / "key", passphrase=PASSPHRASE)
+    victim.save_pretrained(folder / "model")
+    tokenizer.save_pretrained(folder / "model")
+    served = {}
+    for kind in ("hard", "soft"):
+        batch = tokenizer(SENTENCES, padding=True, return_tensors="pt")
+        with torch.no_grad():
+            again = make_victim("token-classification", key=key, label_kind=kind, model=model)
+            served[kind] = again(**batch).logits.softmax(-1).tolist()
+    write_json(folder / "expected.json", {"texts": SENTENCES, **served})
+
+
+def freeze_pushed(folder, hub, tmp_path):
+    """A repository as a push leaves it: weights, sealed key, card, handler, time-stamped commitment."""
+    tokenizer, model = make_tokenizer(), make_model()
+    key = make_key(model, tokenizer=tokenizer, secret=SECRET, scope="all", tau=1.0)
+    victim = make_victim(model=model, key=key)
+    with LocalTSA(tmp_path / "tsa").running() as authority:
+        victim.push_to_hub(
+            "owner/model", passphrase=PASSPHRASE, tokenizer=tokenizer, handler=True, timestamp_url=authority.url
+        )
+        record = verify_commitment(key, "owner/model", trusted_roots=[authority.root])
+        folder.mkdir()
+        shutil.copy(authority.root, folder / "authority.pem")
+    files = hub.files("owner/model")
+    del files[".gitattributes"]  # in this repository it would speak to git
+    for name, content in files.items():
+        path = folder / "repository" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+    write_json(folder / "commitment.json", record.to_dict())
+    metrics = {"accuracy": {"clean": 0.93, "protected": 0.92, "n": 872}}
+    (folder / "card.md").write_text(model_card(victim, metrics=metrics, dataset="owner/data", license="mit"))
+    answers = pipeline("text-classification", model=victim, tokenizer=tokenizer)(SENTENCES, top_k=None)
+    write_json(folder / "expected.json", {"texts": SENTENCES, "answers": answers, "shown": shown(key)})
+    return record
+
+
+def freeze_evidence(folder):
+    folder.mkdir()
+    keys = {"direct": make_large_key(), "paper": make_large_key(law="paper")}
+    for name, key in keys.items():
+        key.save_pretrained(folder / f"{name}-key")
+    rows, clean, marked, _ = make_case(keys["direct"], n_rows=60)
+    found = {
+        "exact": detect(
+            marked,
+            rows,
+            key=keys["direct"],
+            victim=clean,
+            keys_tried=3,
+            looks=2,
+            simulated_keys=20,
+            suspect_first_seen="2026-04-01",
+        ),
+        "exact-without-victim": detect(marked, rows, key=keys["direct"]),
+    }
+    rows, clean, marked, _ = make_case(keys["paper"], n_rows=60)
+    found["exact-paper-law"] = detect(marked, rows, key=keys["paper"], victim=clean)
+    rows, clean, _, served = make_case(keys["direct"], n_rows=60, label_kind="hard", seed=4)
+    drawn = served.argmax(-1).numpy()
+    generator = np.random.default_rng(0)
+    wrong = generator.random(drawn.shape) < 0.1
+    repeats = np.eye(4)[np.where(wrong, (drawn + 1) % 4, drawn)] * 0.9 + 0.025
+    found["memory"] = detect(list(repeats), rows, key=keys["direct"], victim=clean, logged=list(drawn))
+    sentences = make_large_key("sequence-classification", hash_rule="rarest")
+    sentences.save_pretrained(folder / "sentences-key")
+    rows, clean, marked, _ = make_case(sentences, n_rows=900)
+    found["exact-sentences"] = detect(marked, rows, key=sentences, victim=clean)
+    for name, result in found.items():
+        result.save(folder / f"{name}.json")
+    probe_suspect(marked, rows, key=sentences).save(folder / "probe.npz")
+    write_json(folder / "expected.json", {name: [r.verdict, r.log10_p, r.p_snr] for name, r in found.items()})
+
+
+def freeze_identification(folder):
+    folder.mkdir()
+    ring = make_ring()
+    users = [f"user-{number}" for number in range(200)]
+    ring.declare(users)
+    ring.save_pretrained(folder / "ring")
+    found = identify(make_probe(ring, "user-123", n_rows=60), ring=ring, users=users, progress=False)
+    found.save(folder / "found.json")
+    write_json(
+        folder / "expected.json",
+        {"users": users, "leaker": found.leakers[0].user, "log10_p": found.leakers[0].log10_p},
+    )
+
+
+def test_freeze(hub, tmp_path, monkeypatch):
+    monkeypatch.setattr(sealing, "COST", 2**17)  # as users' files are sealed, not as other tests seal theirs
+    parts = {
+        "keys": freeze_keys,
+        "rings": freeze_rings,
+        "protected": freeze_protected,
+        "pushed": lambda folder: freeze_pushed(folder, hub, tmp_path),
+        "evidence": freeze_evidence,
+        "identification": freeze_identification,
+    }
+    for name, freeze in parts.items():
+        if not (FROZEN / name).exists():
+            (tmp_path / "new").mkdir(exist_ok=True)
+            freeze(tmp_path / "new" / name)
+            shutil.move(tmp_path / "new" / name, FROZEN / name)

@@ -1,0 +1,199 @@
+"""Files that earlier code wrote are read, verified and replayed by today's, for ever.
+
+``tests/frozen`` holds one of every format, written by `tests/frozen/freeze.py` and never written again. A change that
+makes one of these tests fail would make a user's key, model or evidence worthless.
+"""
+
+import hashlib
+import importlib.util
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from huggingface_hub import ModelCard
+from transformers import AutoTokenizer
+
+from drw_hf import (
+    DetectionResult,
+    KeyRing,
+    WatermarkedModelForSequenceClassification,
+    WatermarkedModelForTokenClassification,
+    WatermarkKey,
+    detect,
+    identify,
+)
+from drw_hf.detection import Identification, Probe
+from drw_hf.hub import CommitmentRecord, verify_evidence
+from drw_hf.hub.card import model_card
+from drw_hf.hub.timestamps import verify_timestamp
+from drw_hf.keys import UserProof, verify_proof
+
+FROZEN = Path(__file__).parent / "frozen"
+PASSPHRASE = "correct horse battery staple"
+
+
+def expected(part):
+    return json.loads((FROZEN / part / "expected.json").read_text())
+
+
+def check_key(key, figures):
+    assert (key.fingerprint, key.commitment()) == (figures["fingerprint"], figures["commitment"])
+    assert {name: getattr(key, name) for name in figures["settings"]} == figures["settings"]
+    np.testing.assert_allclose(key.phase_table[figures["token_ids"]], figures["phases"], rtol=0, atol=1e-12)
+    np.testing.assert_allclose(key.selection_table[figures["token_ids"]], figures["selections"], rtol=0, atol=1e-12)
+
+
+def passphrase_for(name):
+    return PASSPHRASE if "sealed" in name else None
+
+
+def test_nothing_frozen_was_changed_or_lost():
+    """``SHA256SUMS`` is for ``sha256sum -c``, too; a new part adds its lines."""
+    sums = dict(reversed(line.split("  ", 1)) for line in (FROZEN / "SHA256SUMS").read_text().splitlines())
+    files = {str(path.relative_to(FROZEN)): path for path in FROZEN.glob("*/**/*") if path.is_file()}
+    found = {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in files.items()}
+    assert {name: value for name, value in found.items() if "__pycache__" not in name} == sums
+
+
+# -- keys
+
+
+@pytest.mark.parametrize("name", ["plain", "sealed", "keyed-rule", "arrays", "arrays-sealed"])
+def test_a_key_gives_the_same_names_and_hashes(name):
+    key = WatermarkKey.from_pretrained(FROZEN / "keys" / name, passphrase=passphrase_for(name))
+    check_key(key, expected("keys")[name])
+
+
+@pytest.mark.parametrize("name", ["plain", "sealed"])
+def test_a_ring_gives_its_users_the_same_keys_in_every_epoch(name):
+    ring, figures = (
+        KeyRing.from_pretrained(FROZEN / "rings" / name, passphrase=passphrase_for(name)),
+        expected("rings"),
+    )
+    assert (ring.fingerprint, ring.epoch) == (figures["fingerprint"], figures["epoch"])
+    assert [ring.commitment(0), ring.commitment(1)] == figures["commitments"]
+    assert ring.token_for("customer-7") == figures["token"] and ring.user_of(figures["token"]) == "customer-7"
+    for user, epochs in figures["users"].items():
+        for epoch, key in enumerate(epochs):
+            check_key(ring.key_for(user, epoch), key)
+
+
+def test_a_proof_shows_that_a_users_key_was_declared():
+    proof = UserProof.from_dict(json.loads((FROZEN / "rings" / "proof.json").read_text()))
+    key = WatermarkKey.from_pretrained(FROZEN / "rings" / "customer-7")
+    commitment, later = expected("rings")["commitments"]
+    assert verify_proof(proof, key, commitment) and not verify_proof(proof, key, later)
+
+
+# -- models
+
+
+@pytest.mark.parametrize("label_kind", [None, "soft"])
+def test_a_protected_model_loads_with_its_key_and_answers_the_same(label_kind):
+    folder, figures = FROZEN / "protected", expected("protected")
+    options = {} if label_kind is None else {"label_kind": label_kind}
+    model = WatermarkedModelForTokenClassification.from_pretrained(
+        folder / "model", key=folder / "key", passphrase=PASSPHRASE, **options
+    )
+    batch = AutoTokenizer.from_pretrained(folder / "model")(figures["texts"], padding=True, return_tensors="pt")
+    with torch.no_grad():
+        answers = model.eval()(**batch).logits.softmax(-1)
+    assert model.config.label_kind == (label_kind or "hard")
+    torch.testing.assert_close(answers, torch.tensor(figures[model.config.label_kind]), rtol=0, atol=1e-5)
+
+
+def check_answers(answers, figures):
+    for found, frozen in zip(answers, figures, strict=True):
+        assert [entry["label"] for entry in found] == [entry["label"] for entry in frozen]
+        assert [entry["score"] for entry in found] == pytest.approx([entry["score"] for entry in frozen], abs=1e-5)
+
+
+def test_a_repository_as_it_was_pushed_loads_with_the_key_beside_it():
+    folder, figures = FROZEN / "pushed" / "repository", expected("pushed")
+    model = WatermarkedModelForSequenceClassification.from_pretrained(folder, passphrase=PASSPHRASE)
+    check_key(model.key, figures["shown"])
+    from transformers import pipeline
+
+    ask = pipeline("text-classification", model=model, tokenizer=AutoTokenizer.from_pretrained(folder))
+    check_answers(ask(figures["texts"], top_k=None), figures["answers"])
+
+
+def test_a_handler_as_it_was_pushed_serves(monkeypatch):
+    folder, figures = FROZEN / "pushed" / "repository", expected("pushed")
+    monkeypatch.setenv("DRW_PASSPHRASE", PASSPHRASE)
+    spec = importlib.util.spec_from_file_location("a_pushed_handler", folder / "handler.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    handler = module.EndpointHandler(str(folder))
+    check_answers(handler({"inputs": figures["texts"], "parameters": {"top_k": None}}), figures["answers"])
+
+
+def test_a_card_is_read_and_renewed_in_place():
+    text = (FROZEN / "pushed" / "card.md").read_text()
+    data = ModelCard(text).data
+    assert data.license == "mit" and data.eval_results[0].dataset_name == "owner/data" and "drw_hf" in data.tags
+    folder = FROZEN / "pushed" / "repository"
+    config = WatermarkedModelForSequenceClassification.from_pretrained(folder, passphrase=PASSPHRASE).config
+    kept = f"# A title of the owner's\n\nBefore.\n\n{text.split('---', 2)[2]}\nAfter.\n"
+    renewed = model_card(config, existing=kept)
+    assert "Before." in renewed and renewed.rstrip().endswith("After.")
+    assert renewed.count("drw_hf:begin") == renewed.count("drw_hf:end") == 1
+
+
+# -- commitments and evidence
+
+
+def test_a_commitment_record_is_read_and_its_time_stamp_verifies():
+    pytest.importorskip("rfc3161_client", reason="time stamps need the extra drw_hf[timestamp]")
+    document = json.loads((FROZEN / "pushed" / "commitment.json").read_text())
+    record = CommitmentRecord.from_dict(document)
+    assert record.to_dict() == document and record.proven_date is not None
+    (stamp,) = (FROZEN / "pushed" / "repository" / "drw_commitments").glob("*.tsr")
+    verified = verify_timestamp(stamp.read_bytes(), record.commitment, [FROZEN / "pushed" / "authority.pem"])
+    assert verified == record.timestamp
+    assert stamp.with_suffix(".txt").read_text() == record.commitment == expected("pushed")["shown"]["commitment"]
+
+
+KEY_OF = {"exact-paper-law": "paper-key", "exact-sentences": "sentences-key"}
+
+
+@pytest.mark.parametrize("name", ["exact", "exact-without-victim", "exact-paper-law", "exact-sentences", "memory"])
+def test_evidence_replays_to_the_same_figures(name):
+    folder = FROZEN / "evidence"
+    key = WatermarkKey.from_pretrained(folder / KEY_OF.get(name, "direct-key"))
+    result = DetectionResult.load(folder / f"{name}.json")
+    assert [result.verdict, result.log10_p, result.p_snr] == expected("evidence")[name]
+    found = verify_evidence(folder / f"{name}.json", key=key)
+    assert not found.failed, str(found)
+    assert ["committed" in check.name for check in found.open] == [True], str(found)
+    again = detect(result.probe, key=key, keys_tried=result.keys_tried, looks=result.looks)
+    assert again.log10_p == pytest.approx(result.log10_p, rel=1e-6)
+    assert again.p_snr == pytest.approx(result.p_snr, rel=1e-6)
+
+
+def test_altered_evidence_is_found_out(tmp_path):
+    for path in (FROZEN / "evidence").glob("memory*"):
+        shutil.copy(path, tmp_path)
+    document = json.loads((tmp_path / "memory.json").read_text())
+    (tmp_path / "memory.json").write_text(json.dumps({**document, "log10_p": document["log10_p"] - 1.0}))
+    key = WatermarkKey.from_pretrained(FROZEN / "evidence" / "direct-key")
+    assert verify_evidence(tmp_path / "memory.json", key=key).failed
+
+
+def test_a_probe_is_read():
+    probe = Probe.load(FROZEN / "evidence" / "probe.npz")
+    assert len(probe.suspect) == 900 and probe.victim is None
+
+
+def test_an_identification_is_read_and_found_again():
+    folder, figures = FROZEN / "identification", expected("identification")
+    result = Identification.load(folder / "found.json")
+    assert result.leakers[0].user == figures["leaker"] and result.committed and len(result.p_values()) == 200
+    ring = KeyRing.from_pretrained(folder / "ring")
+    again = identify(result.probe, ring=ring, users=figures["users"], progress=False)
+    assert again.leakers[0].user == figures["leaker"] and again.verdict == result.verdict == "identified"
+    assert again.leakers[0].log10_p == pytest.approx(figures["log10_p"], rel=1e-6)
+    np.testing.assert_allclose(again.log10_p_values, result.log10_p_values, rtol=1e-3, atol=1e-3)
