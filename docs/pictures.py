@@ -16,7 +16,7 @@ from transformers import BertConfig
 from drw_hf import WatermarkKey
 from drw_hf.detection.amplitudes import compute_amplitudes
 from drw_hf.detection.significance import NullLaw, simulate_null
-from drw_hf.watermark.perturbation import is_marked, periodic_signal, perturb
+from drw_hf.watermark.cosine import is_marked, periodic_signal, perturb
 
 IMAGES = Path(__file__).parent / "images"
 INK, MARK, LIGHT, GROUND = "#262626", "#b5232a", "#9a9a9a", "#fcfcfb"

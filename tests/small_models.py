@@ -5,11 +5,7 @@ import transformers
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 from transformers import AutoConfig, AutoModelForSequenceClassification, AutoModelForTokenClassification
 
-from drw_hf import (
-    WatermarkedModelForSequenceClassification,
-    WatermarkedModelForTokenClassification,
-    WatermarkKey,
-)
+from drw_hf import WatermarkedModelForSequenceClassification, WatermarkedModelForTokenClassification, WatermarkKey
 
 SPECIAL = {"[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "[SEP]": 3, "[MASK]": 4}
 WORDS = (

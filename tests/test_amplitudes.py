@@ -19,7 +19,7 @@ from drw_hf.detection import amplitudes as module
 from drw_hf.detection.amplitudes import STATISTIC, Amplitudes, compute_amplitudes
 from drw_hf.detection.significance import exact_test
 from drw_hf.errors import InvalidInputError
-from drw_hf.watermark.perturbation import periodic_signal, perturb
+from drw_hf.watermark.cosine import periodic_signal, perturb
 
 TARGET, VOCAB = 1, 600
 

@@ -55,7 +55,7 @@ def test_the_text_says_what_a_downloader_must_know():
     for words in (
         "weights are those of the clean, unmarked model",
         "does not load without the key",
-        "drw_hf.hub.verify_commitment",
+        "drw_hf.evidence.verify_commitment",
         "Distillation-Resistant Watermarking for Model Protection in {NLP}",
         "Zhao, Xuandong and Li, Lei and Wang, Yu-Xiang",
         "10.18653/v1/2022.findings-emnlp.370",

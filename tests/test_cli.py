@@ -19,9 +19,9 @@ from typer.testing import CliRunner
 
 import drw_hf
 from drw_hf import WatermarkedModelForSequenceClassification, WatermarkKey
+from drw_hf.asking.predictors import ModelPredictor
 from drw_hf.cli import passphrases
 from drw_hf.cli.main import app
-from drw_hf.extraction.teachers import ModelTeacher
 from drw_hf.keys import sealing
 from inference_server import InferenceServer
 from launching import launch
@@ -439,7 +439,7 @@ def test_usage_errors_exit_with_2(story, line, word):
 
 
 def test_an_interrupted_label_exits_cleanly_and_goes_on_where_it_stopped(here, monkeypatch, request):
-    asked, ask = [], ModelTeacher.answer
+    asked, ask = [], ModelPredictor.answer
 
     def counted(teacher, questions):
         asked.append(len(questions))
@@ -447,7 +447,7 @@ def test_an_interrupted_label_exits_cleanly_and_goes_on_where_it_stopped(here, m
             signal.raise_signal(signal.SIGINT)  # what the terminal sends for Ctrl-C
         return ask(teacher, questions)
 
-    monkeypatch.setattr(ModelTeacher, "answer", counted)
+    monkeypatch.setattr(ModelPredictor, "answer", counted)
     before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a test runner may have it ignored
     request.addfinalizer(lambda: signal.signal(signal.SIGINT, before))
     line = "label innocent queries.txt --batch-size 50 --output interrupted --json"

@@ -12,8 +12,8 @@ from transformers import AutoConfig
 from drw_hf import KeyRing, WatermarkedModelForSequenceClassification, WatermarkKey
 from drw_hf.cli import passphrases
 from drw_hf.cli.identify import printable
-from drw_hf.detection import Identification
 from drw_hf.keys import UserProof, sealing, verify_proof
+from drw_hf.tracing import Identification
 from needles import leaks_in
 from test_cli import PAGE, PASSPHRASE, bare, drw, make_tokenizer, save_model, without, write_rows
 

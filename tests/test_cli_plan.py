@@ -10,7 +10,7 @@ import pytest
 
 from drw_hf import WatermarkKey
 from drw_hf.cli import plan as command
-from drw_hf.planning import plan, plan_protection
+from drw_hf.planning.plan import plan, plan_protection
 from needles import leaks_in
 from small_models import make_model
 from test_cli import drw, make_tokenizer, save_model, write_rows

@@ -18,8 +18,8 @@ from drw_hf.cli import passphrases
 from drw_hf.cli.main import app
 from drw_hf.cli.passphrases import open_key, read_passphrase
 from drw_hf.errors import KeyFileError, WrongPassphraseError
-from drw_hf.hub.commitments import commitment_files
-from drw_hf.hub.timestamps import request_timestamp
+from drw_hf.evidence.commitments import commitment_files
+from drw_hf.evidence.timestamps import request_timestamp
 from local_tsa import LocalTSA
 from test_detect import make_case, make_key
 

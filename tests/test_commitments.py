@@ -9,15 +9,15 @@ from huggingface_hub import CommitOperationAdd, HfApi
 from huggingface_hub.errors import EntryNotFoundError
 
 from drw_hf.errors import EvidenceError, HubError, InvalidInputError, RepositoryAccessError, TimestampError
-from drw_hf.hub.commitments import (
+from drw_hf.evidence.commitments import (
     CommitmentRecord,
     NotCommitted,
     commitment_files,
     publish_commitment,
     verify_commitment,
 )
-from drw_hf.hub.requests import hub_errors
-from drw_hf.hub.timestamps import request_timestamp
+from drw_hf.evidence.timestamps import request_timestamp
+from drw_hf.repositories.requests import hub_errors
 from local_tsa import OPENSSL, LocalTSA
 from needles import leaks_in
 from small_models import make_key, make_model

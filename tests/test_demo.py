@@ -14,8 +14,10 @@ import pytest
 from typer.testing import CliRunner
 
 from drw_hf import WatermarkKey
-from drw_hf.cli import demo, demo_story
 from drw_hf.cli.main import app
+from drw_hf.demo import play as demo
+from drw_hf.demo import scenes
+from drw_hf.demo import story as demo_story
 from drw_hf.detection import DetectionResult
 from drw_hf.errors import DatasetError
 from drw_hf.keys import sealing
@@ -222,23 +224,23 @@ def test_a_classifier_of_ones_own_and_an_interrupted_demo_that_is_repeated(tmp_p
 def test_labels_of_the_data_are_matched_by_name(tmp_path):
     rows = datasets.Dataset.from_dict({"text": ["a", "b", ""], "label": [0, 1, 0]})
     rows = rows.cast_column("label", datasets.ClassLabel(names=["positive", "negative"]))
-    made = demo.plain_rows(rows, "data", SEQUENCE, ["negative", "positive"], None, None)
+    made = scenes.plain_rows(rows, "data", SEQUENCE, ["negative", "positive"], None, None)
     assert made.to_list() == [{"text": "a", "label": 1}, {"text": "b", "label": 0}]
 
 
 def test_pairs_and_unusual_columns():
     rows = datasets.Dataset.from_dict({"one": ["a"], "other": ["b"], "verdict": [1]})
-    made = demo.plain_rows(rows, "data", SEQUENCE, ["no", "yes"], ["one", "other"], "verdict")
+    made = scenes.plain_rows(rows, "data", SEQUENCE, ["no", "yes"], ["one", "other"], "verdict")
     assert made.to_list() == [{"text_a": "a", "text_b": "b", "label": 1}]
     with pytest.raises(DatasetError, match="--text-column"):
-        demo.plain_rows(rows, "data", SEQUENCE, ["no", "yes"], None, "verdict")
+        scenes.plain_rows(rows, "data", SEQUENCE, ["no", "yes"], None, "verdict")
     with pytest.raises(DatasetError, match="--label-column"):
-        demo.plain_rows(rows, "data", SEQUENCE, ["no", "yes"], ["one"], None)
+        scenes.plain_rows(rows, "data", SEQUENCE, ["no", "yes"], ["one"], None)
 
 
 def test_the_target_is_the_class_most_predicted_and_not_outside():
-    assert demo.most_predicted([[0, 0, 0, 1], [2, 2, -1]], ["O", "B-PER", "B-LOC"]) == "B-LOC"
-    assert demo.most_predicted([1, 1, 0], ["negative", "positive"]) == "positive"
+    assert scenes.most_predicted([[0, 0, 0, 1], [2, 2, -1]], ["O", "B-PER", "B-LOC"]) == "B-LOC"
+    assert scenes.most_predicted([1, 1, 0], ["negative", "positive"]) == "positive"
 
 
 # -- what it refuses

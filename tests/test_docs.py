@@ -262,7 +262,20 @@ def test_the_faq_quotes_messages_that_exist(quoted, messages):
 
 def test_the_reference_lists_every_public_name():
     reference = read("docs/reference.md")
-    for package in ("drw_hf", "drw_hf.keys", "drw_hf.detection", "drw_hf.hub"):
+    rooms = "keys watermark asking extraction detection tracing evidence planning metrics hub".split()
+    for package in ("drw_hf", *(f"drw_hf.{room}" for room in rooms)):
         for name in importlib.import_module(package).__all__:
             if not name.startswith("__"):
                 assert re.search(rf":: drw_hf(\.\w+)*\.{name}$", reference, flags=re.MULTILINE), f"{package}.{name}"
+
+
+def test_pages_and_notebooks_import_nothing_that_the_reference_does_not_list():
+    reference = read("docs/reference.md")
+    pages = [*(ROOT / "docs").rglob("*.md"), *(ROOT / "notebooks").glob("*.ipynb"), ROOT / "README.md"]
+    found = re.findall(r"from (drw_hf[.\w]*) import \(?([\w, ]+)", "\n".join(page.read_text() for page in pages))
+    assert len(found) > 20
+    for module, names in found:
+        if module in ("drw_hf", "drw_hf.errors") or (module, names) == ("drw_hf.experiments", "theft as scene"):
+            continue
+        for name in names.split(", "):
+            assert re.search(rf":: {module}\.{name}$", reference, flags=re.MULTILINE), f"{module}.{name}"

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from transformers import Trainer, TrainerCallback, TrainingArguments, pipeline
+from transformers import PreTrainedModel, Trainer, TrainerCallback, TrainingArguments, pipeline
 
 from drw_hf import WatermarkedModelForSequenceClassification, WatermarkedModelForTokenClassification
 from drw_hf.errors import ConfigurationError, ExportRefusedError, UnsupportedModelError
@@ -175,6 +175,8 @@ def test_the_best_model_is_loaded_at_the_end(tmp_path):
 
 @pytest.mark.parametrize("architecture", ["bert", "llama"])
 def test_gradient_checkpointing_passes_through(architecture):
+    renamed = hasattr(PreTrainedModel, "activation_checkpointing_enable")  # in transformers 5.23
+    checkpointing_name = "activation_checkpointing" if renamed else "gradient_checkpointing"
     gradients = []
     for checkpointing in (False, True):
         config = (
@@ -187,12 +189,12 @@ def test_gradient_checkpointing_passes_through(architecture):
         )
         victim = make_victim(model=make_model(architecture=architecture, **config)).train()
         if checkpointing:
-            victim.gradient_checkpointing_enable()
-            assert victim.get_base_model().is_gradient_checkpointing
+            getattr(victim, f"{checkpointing_name}_enable")()
+            assert getattr(victim.get_base_model(), f"is_{checkpointing_name}")
         victim(**make_batch(), labels=torch.tensor([0, 1, 1, 0])).loss.backward()
         gradients.append({name: p.grad for name, p in victim.named_parameters() if p.grad is not None})
-        victim.gradient_checkpointing_disable()
-        assert not victim.is_gradient_checkpointing
+        getattr(victim, f"{checkpointing_name}_disable")()
+        assert not getattr(victim, f"is_{checkpointing_name}")
     assert gradients[0].keys() == gradients[1].keys()
     for name, gradient in gradients[0].items():
         torch.testing.assert_close(gradients[1][name], gradient)

@@ -12,9 +12,9 @@ from drw_hf import DetectionResult, detect
 from drw_hf.detection import Probe
 from drw_hf.detection.result import authenticate
 from drw_hf.errors import EvidenceError, InvalidInputError, KeyMismatchError, TimestampError
-from drw_hf.hub.commitments import CommitmentRecord, commitment_files, verify_commitment
-from drw_hf.hub.evidence import Check, Verification, verify_evidence
-from drw_hf.hub.timestamps import request_timestamp
+from drw_hf.evidence.commitments import CommitmentRecord, commitment_files, verify_commitment
+from drw_hf.evidence.timestamps import request_timestamp
+from drw_hf.evidence.verify import Check, Verification, verify_evidence
 from local_tsa import LocalTSA
 from test_detect import make_case, make_key
 

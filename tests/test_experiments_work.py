@@ -15,6 +15,7 @@ import pytest
 import torch
 from transformers import AutoTokenizer
 
+from drw_hf.asking.labelling import LABELS, PROBABILITIES, label_with_teacher
 from drw_hf.detection.probing import Probe
 from drw_hf.experiments import work
 from drw_hf.experiments.jobs import GOLD, UNWATERMARKED, WATERMARKED, Job, Student
@@ -24,7 +25,6 @@ from drw_hf.experiments.scoring import chosen, score_probe, served
 from drw_hf.experiments.serving import LEVELS, TAUS
 from drw_hf.experiments.tasks import TASKS, load_corpus
 from drw_hf.experiments.work import PREPENDED, Workshop, divergence_everywhere
-from drw_hf.extraction.labelling import LABELS, PROBABILITIES, label_with_teacher
 from paper_data import write_paper_data
 from small_models import make_model, make_tokenizer
 

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from drw_hf import KeyRing
 from drw_hf.errors import DatasetError, InvalidInputError, KeyMismatchError, MissingKeyError, UnsupportedModelError
-from drw_hf.fidelity import accuracy_bounds, calibration_error, measure_accuracy, predict_accuracy
 from drw_hf.hub.card import model_card
-from drw_hf.watermark.perturbation import periodic_signal, perturb
+from drw_hf.planning.accuracy import accuracy_bounds, calibration_error, measure_accuracy, predict_accuracy
+from drw_hf.watermark.cosine import periodic_signal, perturb
 from drw_hf.watermark.sampling import draw
 from small_models import SPECIAL, TAGS, make_key, make_model, make_tokenizer, make_victim
 from test_labelling import make_pieces_tokenizer

@@ -25,11 +25,12 @@ from drw_hf import (
     detect,
     identify,
 )
-from drw_hf.detection import Identification, Probe
-from drw_hf.hub import CommitmentRecord, verify_evidence
+from drw_hf.detection import Probe
+from drw_hf.evidence import CommitmentRecord, verify_evidence
+from drw_hf.evidence.timestamps import verify_timestamp
 from drw_hf.hub.card import model_card
-from drw_hf.hub.timestamps import verify_timestamp
 from drw_hf.keys import UserProof, verify_proof
+from drw_hf.tracing import Identification
 
 FROZEN = Path(__file__).parent / "frozen"
 PASSPHRASE = "correct horse battery staple"

@@ -25,7 +25,7 @@ from drw_hf.errors import (
     RepositoryAccessError,
     TimestampError,
 )
-from drw_hf.hub import verify_commitment
+from drw_hf.evidence import verify_commitment
 from drw_hf.keys import RarestRule
 from local_tsa import OPENSSL, LocalTSA
 from needles import leaks_in

@@ -21,13 +21,14 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import BertConfig, PreTrainedTokenizerFast
 
 from drw_hf import WatermarkKey, detect
-from drw_hf.detection import Identification, identify, probe_suspect
-from drw_hf.detection.identify import holm
-from drw_hf.detection.screening import Screen, exact_statistic, last_selected
+from drw_hf.detection import probe_suspect
 from drw_hf.detection.significance import NullLaw
-from drw_hf.detection.users import SeenUsers
 from drw_hf.errors import InvalidInputError, KeyMismatchError
 from drw_hf.keys.ring import KeyRing
+from drw_hf.tracing import Identification, identify
+from drw_hf.tracing.identify import holm
+from drw_hf.tracing.screening import Screen, exact_statistic, last_selected
+from drw_hf.tracing.users import SeenUsers
 from drw_hf.watermark.marking import OutputOptions, protect
 from drw_hf.watermark.tokens import Query
 from small_models import TAGS

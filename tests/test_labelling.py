@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from transformers import pipeline
 
 from drw_hf import label_with_teacher
+from drw_hf.asking.predictors import RetryingPredictor, as_predictor, first_positions, join_words, pause_after
+from drw_hf.asking.questions import find_text_columns
 from drw_hf.errors import DatasetError, TeacherAnswerError, TeacherError
-from drw_hf.extraction.questions import find_text_columns
-from drw_hf.extraction.teachers import RetryingTeacher, as_teacher, first_positions, join_words, pause_after
 from inference_server import InferenceServer
 from small_models import TAGS, make_batch, make_key, make_model, make_tokenizer, make_victim
 from test_leaks import assert_clean
@@ -393,10 +393,10 @@ def test_a_killed_run_goes_on_where_it_stopped(tmp_path):
 def test_a_remote_teacher_is_asked_again_after_a_pause(texts, tokenizer, monkeypatch):
     faults = [(503, {"Retry-After": "0"}), (429, {"Retry-After": "0"}), (None, {}), (500, {"Retry-After": "0"})]
     pauses = []
-    monkeypatch.setattr("drw_hf.extraction.teachers.time.sleep", pauses.append)
+    monkeypatch.setattr("drw_hf.asking.predictors.time.sleep", pauses.append)
     server = remote(make_model(), tokenizer, monkeypatch, faults)
     with server.running():
-        teacher = as_teacher(InferenceClient(model=server.url))
+        teacher = as_predictor(InferenceClient(model=server.url))
         teacher.sleep = pauses.append
         labelled = label(teacher, texts)
     assert len(labelled) == 7 and len(pauses) == 4
@@ -411,7 +411,7 @@ def test_a_teacher_that_keeps_failing_is_given_up_with_what_it_said(texts, tmp_p
             raise ConnectionError("gone")
         return service(questions)
 
-    teacher = as_teacher(ask, max_retries=2)
+    teacher = as_predictor(ask, max_retries=2)
     pauses = []
     teacher.sleep = pauses.append
     with pytest.raises(TeacherError, match="3 times in a row"):
@@ -425,9 +425,9 @@ def test_what_will_not_pass_is_not_tried_again(error):
     def ask(_):
         raise error
 
-    teacher = as_teacher(ask)
+    teacher = as_predictor(ask)
     teacher.sleep = lambda _: pytest.fail("it paused")
-    assert isinstance(teacher, RetryingTeacher)
+    assert isinstance(teacher, RetryingPredictor)
     with pytest.raises(type(error), match="a bug"):
         teacher.answer(["text"])
 
@@ -525,7 +525,7 @@ def test_keys_do_not_reach_a_callables_fingerprint(texts):
             victim(**make_batch(len(questions)), watermark_key=key)
         return ["positive"] * len(questions)
 
-    assert as_teacher(service, labels=LABELS).fingerprint() is None
+    assert as_predictor(service, labels=LABELS).fingerprint() is None
     assert len(label(service, texts, labels=LABELS)) == 7
 
 
@@ -535,8 +535,10 @@ def test_aggregated_entities_are_spread_over_their_words():
     def ner(rows):
         return [entities for _ in rows]
 
-    teacher = as_teacher(ner, task="token-classification", labels=TAGS)
+    teacher = as_predictor(ner, task="token-classification", labels=TAGS)
     (answer,) = teacher.answer([["the", "film", "was", "good"]])  # "film was" is the entity
     assert [TAGS[i] for i in answer.argmax(-1)] == ["O", "B-PER", "I-PER", "O"]
-    (nothing,) = as_teacher(lambda rows: [[] for _ in rows], task="token-classification", labels=TAGS).answer([["a"]])
+    (nothing,) = as_predictor(lambda rows: [[] for _ in rows], task="token-classification", labels=TAGS).answer(
+        [["a"]]
+    )
     assert TAGS[nothing[0].argmax()] == "O"

@@ -9,7 +9,7 @@ import torch
 
 from drw_hf.detection.memory import memory_test
 from drw_hf.errors import InvalidInputError
-from drw_hf.watermark.perturbation import perturb
+from drw_hf.watermark.cosine import perturb
 
 
 def marked_items(n=300, m=4, epsilon=0.2, seed=0):

@@ -17,11 +17,7 @@ from transformers import (
     BertConfig,
 )
 
-from drw_hf import (
-    WatermarkedConfig,
-    WatermarkedModelForSequenceClassification,
-    WatermarkedModelForTokenClassification,
-)
+from drw_hf import WatermarkedConfig, WatermarkedModelForSequenceClassification, WatermarkedModelForTokenClassification
 from drw_hf.errors import (
     ConfigurationError,
     InvalidInputError,

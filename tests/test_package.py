@@ -1,5 +1,6 @@
 """The package around it all: what it exports, imports, prints and promises in its README."""
 
+import ast
 import doctest
 import importlib
 import json
@@ -56,15 +57,72 @@ def test_every_error_has_one_base():
     assert len(errors) > 5 and all(issubclass(error, DrwError) and error.__doc__ for error in errors)
 
 
+# A package imports only from those above it. `__init__` offers all, and imports it when it is asked for.
+ORDER = (
+    "_version lazy errors keys watermark asking extraction detection tracing repositories evidence planning metrics "
+    "hub experiments demo cli"
+).split()
+TEMPLATES = [*(ROOT / "src/drw_hf/metrics").glob("*/*.py"), *(ROOT / "src/drw_hf/hub/templates").glob("*.py")]
+
+
+def imports_at_the_top(path):
+    """What a module imports from the package as it is imported itself: (room, names) pairs."""
+    package = ["drw_hf", *path.relative_to(ROOT / "src/drw_hf").parent.parts]
+    statements = list(ast.parse(path.read_text()).body)
+    for statement in statements:
+        if isinstance(statement, ast.If | ast.Try | ast.With) and "TYPE_CHECKING" not in ast.unparse(statement):
+            statements += statement.body + getattr(statement, "orelse", [])
+    for statement in statements:
+        if isinstance(statement, ast.ImportFrom):
+            start = package[: len(package) - statement.level + 1] if statement.level else []
+            module = [*start, *(statement.module or "").split(".")]
+            if module[0] == "drw_hf":
+                inner = [part for part in module[1:] if part]
+                yield from [inner[0]] if inner else [alias.name for alias in statement.names]
+        elif isinstance(statement, ast.Import):
+            names = [alias.name.split(".") for alias in statement.names]
+            yield from [name[1] for name in names if name[0] == "drw_hf" and len(name) > 1]
+
+
 def test_a_package_imports_only_from_those_above_it():
-    order = ["errors", "keys", "watermark", "extraction", "detection", "metrics", "hub", "experiments", "cli"]
-    for path in (ROOT / "src" / "drw_hf").rglob("*.py"):
-        own = path.relative_to(ROOT / "src" / "drw_hf").parts[0].removesuffix(".py")
-        if own not in order:
+    rooms = {path.stem for path in (ROOT / "src/drw_hf").iterdir() if path.suffix == ".py" or path.is_dir()}
+    assert rooms - {"__init__", "py", "__pycache__"} == set(ORDER), "a new room needs its place in the order"
+    upwards = []
+    for path in (ROOT / "src/drw_hf").rglob("*.py"):
+        own = path.relative_to(ROOT / "src/drw_hf").parts[0].removesuffix(".py")
+        if own == "__init__" or path in TEMPLATES:
             continue
-        for package in re.findall(r"^from \.\.(\w+)", path.read_text(), flags=re.MULTILINE):
-            if package in order:
-                assert order.index(package) <= order.index(own), f"{path.name} imports {package}"
+        for room in imports_at_the_top(path):
+            if ORDER.index(room) > ORDER.index(own):
+                upwards.append(f"{path.relative_to(ROOT)} imports {room}")
+    assert not upwards
+
+
+def test_the_layering_test_sees_every_way_to_import(tmp_path, monkeypatch):
+    monkeypatch.setitem(globals(), "ROOT", tmp_path)
+    folder = tmp_path / "src/drw_hf/keys"
+    folder.mkdir(parents=True)
+    text = "from ..hub import a\nfrom .. import cli\nimport drw_hf.demo.play\nfrom drw_hf.tracing import x\n"
+    (folder / "key.py").write_text(text + "from .files import y\nif True:\n    from ..metrics import z\n")
+    assert list(imports_at_the_top(folder / "key.py")) == ["hub", "cli", "demo", "tracing", "keys", "metrics"]
+    (folder.parent / "planning.py").write_text("from .detection.probing import b\nfrom . import hub\n")
+    assert list(imports_at_the_top(folder.parent / "planning.py")) == ["detection", "hub"]
+
+
+@pytest.mark.parametrize("path", TEMPLATES, ids=lambda path: path.name)
+def test_files_that_are_copied_to_the_hub_import_public_names_alone(path):
+    """A copy lives on where it was pushed, and must run with later versions of the package."""
+    seen = 0
+    for statement in ast.walk(ast.parse(path.read_text())):
+        if isinstance(statement, ast.ImportFrom) and statement.module.split(".")[0] == "drw_hf":
+            module = importlib.import_module(statement.module)
+            public = vars(module) if module is drw_hf.errors else module.__all__
+            assert hasattr(module, "__path__") or module is drw_hf.errors, (
+                f"{statement.module} is a module of a package"
+            )
+            assert {alias.name for alias in statement.names} <= set(public), ast.unparse(statement)
+            seen += 1
+    assert seen
 
 
 @pytest.mark.parametrize("name", MODULES)

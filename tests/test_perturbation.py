@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drw_hf.watermark.perturbation import SMALLEST_LOG, is_marked, periodic_signal, perturb, soft_output
+from drw_hf.watermark.cosine import SMALLEST_LOG, is_marked, periodic_signal, perturb, soft_output
 
 DTYPES = [torch.float64, torch.float32, torch.float16, torch.bfloat16]
 

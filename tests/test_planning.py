@@ -14,8 +14,8 @@ from scipy import integrate
 
 from drw_hf.detection.significance import NullLaw
 from drw_hf.errors import InvalidInputError, InvalidKeyError
-from drw_hf.fidelity import accuracy_bounds
-from drw_hf.planning import (
+from drw_hf.planning.accuracy import accuracy_bounds
+from drw_hf.planning.plan import (
     COPYING,
     KAPPA,
     LARGEST_EPSILON,
@@ -28,7 +28,7 @@ from drw_hf.planning import (
     rank_targets,
     tokens_that_count,
 )
-from drw_hf.watermark.perturbation import perturb
+from drw_hf.watermark.cosine import perturb
 from small_models import TAGS, WORDS, make_model, make_tokenizer, make_victim
 
 TABLE = {0.02: 0.15, 0.05: 0.26, 0.2: 0.44}

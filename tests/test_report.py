@@ -19,7 +19,9 @@ from typer.testing import CliRunner
 
 from drw_hf import DetectionResult, detect
 from drw_hf.cli.main import app
-from drw_hf.detection.report import (
+from drw_hf.errors import EvidenceError, InvalidInputError, KeyFileError
+from drw_hf.evidence.commitments import CommitmentRecord
+from drw_hf.evidence.report import (
     EVIDENCE,
     PAGE,
     REDACTED_EVIDENCE,
@@ -32,10 +34,8 @@ from drw_hf.detection.report import (
     _who,
     published,
 )
-from drw_hf.errors import EvidenceError, InvalidInputError, KeyFileError
-from drw_hf.hub.commitments import CommitmentRecord
-from drw_hf.hub.evidence import verify_evidence
-from drw_hf.hub.timestamps import Timestamp
+from drw_hf.evidence.timestamps import Timestamp
+from drw_hf.evidence.verify import verify_evidence
 from needles import leaks_in
 from small_models import TAGS
 from test_detect import make_case, make_key

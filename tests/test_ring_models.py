@@ -7,7 +7,8 @@ from transformers import pipeline
 
 from drw_hf import WatermarkedModelForSequenceClassification, WatermarkKey
 from drw_hf.errors import InvalidInputError, KeyFileError, KeyMismatchError, MissingKeyError, PlainKeyRefusedError
-from drw_hf.hub import audit, verify_commitment
+from drw_hf.evidence import verify_commitment
+from drw_hf.hub import audit
 from drw_hf.keys import KeyRing
 from needles import leaks_in
 from small_models import AUTO, SPECIAL, make_batch, make_model, make_tokenizer

@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, load_pem_private_key
 
 from drw_hf.errors import InvalidInputError, TimestampError
-from drw_hf.hub.timestamps import Timestamp, request_timestamp, verify_timestamp
+from drw_hf.evidence.timestamps import Timestamp, request_timestamp, verify_timestamp
 from local_tsa import OPENSSL, LocalTSA
 
 pytestmark = pytest.mark.skipif(OPENSSL is None, reason="the authority of these tests needs the openssl program")

@@ -12,10 +12,10 @@ from scipy import stats
 
 from drw_hf import KeyRing, WatermarkKey, detect, identify
 from drw_hf.detection import probe_suspect
+from drw_hf.evidence import verify_evidence
 from drw_hf.experiments import theft as scene
 from drw_hf.experiments import tracing
 from drw_hf.experiments.tracing import SharedMatrix, leak, make_ring, search, uniformity
-from drw_hf.hub import verify_evidence
 from drw_hf.keys import UserProof, verify_proof
 
 TAGGER = "token-classification"

@@ -3,31 +3,24 @@
 Importing the package registers the protected models with transformers' Auto classes.
 """
 
-import importlib
-from typing import Any
+import sys
+from typing import TYPE_CHECKING
 
 from ._version import __version__
-from .keys import KeyRing, WatermarkKey
-from .watermark import (
-    WatermarkedConfig,
-    WatermarkedModelForSequenceClassification,
-    WatermarkedModelForTokenClassification,
-)
+from .lazy import lazy
 
-# What pulls in datasets, Trainer and the like is imported when it is first asked for.
-_LAZY = {
-    "DetectionResult": "detection",
-    "DistillationArguments": "extraction",
-    "DistillationTrainer": "extraction",
-    "detect": "detection",
-    "fidelity": "fidelity",
-    "hub": "hub",
-    "identify": "detection",
-    "label_with_teacher": "extraction",
-    "metrics": "metrics",
-    "p_snr": "detection",
-    "planning": "planning",
-}
+if TYPE_CHECKING:
+    from . import asking, detection, errors, evidence, extraction, hub, keys, metrics, planning, tracing  # noqa: F401
+    from .asking import label_with_teacher
+    from .detection import DetectionResult, detect, p_snr
+    from .extraction import DistillationArguments, DistillationTrainer
+    from .keys import KeyRing, WatermarkKey
+    from .tracing import identify
+    from .watermark import (
+        WatermarkedConfig,
+        WatermarkedModelForSequenceClassification,
+        WatermarkedModelForTokenClassification,
+    )
 
 __all__ = [
     "DetectionResult",
@@ -45,13 +38,27 @@ __all__ = [
     "p_snr",
 ]
 
+_PACKAGES = "asking detection errors evidence extraction hub keys metrics planning tracing".split()
 
-def __getattr__(name: str) -> Any:
-    if name in _LAZY:
-        module = importlib.import_module(f".{_LAZY[name]}", __name__)
-        return module if name == _LAZY[name] else getattr(module, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__, __dir__ = lazy(
+    __name__,
+    {
+        "DetectionResult": "detection",
+        "DistillationArguments": "extraction",
+        "DistillationTrainer": "extraction",
+        "KeyRing": "keys",
+        "WatermarkKey": "keys",
+        "WatermarkedConfig": "watermark",
+        "WatermarkedModelForSequenceClassification": "watermark",
+        "WatermarkedModelForTokenClassification": "watermark",
+        "detect": "detection",
+        "identify": "tracing",
+        "label_with_teacher": "asking",
+        "p_snr": "detection",
+        **{name: name for name in _PACKAGES},
+    },
+)
 
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+# The command line answers `--help` without torch and transformers; its commands import what they need.
+if "drw_hf_console" not in sys.modules:
+    from . import watermark as watermark

@@ -6,11 +6,11 @@ import numpy as np
 import torch
 
 from drw_hf import WatermarkKey
+from drw_hf.asking.labelling import _batches
+from drw_hf.asking.predictors import as_predictor
 from drw_hf.detection.amplitudes import compute_amplitudes
 from drw_hf.detection.probing import probe_suspect
 from drw_hf.detection.significance import exact_test, simulate_null
-from drw_hf.extraction.labelling import _batches
-from drw_hf.extraction.teachers import as_teacher
 
 from .extraction import TASK, sentences, tokenizer
 from .measure import Row, interleaved, milliseconds, ratio
@@ -63,7 +63,7 @@ def bench_probing(rounds: int) -> list[Row]:
     model, tok = bert(TASK), tokenizer()
     rows = sentences(BATCH * 20, model).remove_columns("tags")
     key = WatermarkKey.generate(model, tokenizer=tok, target=0)
-    asked = as_teacher(model, tok)
+    asked = as_predictor(model, tok)
     order = _batches(asked, rows, ["tokens"], list(range(len(rows))), BATCH)
     batches = [asked.encode(questions) for _, questions in order]
 

@@ -18,8 +18,8 @@ from drw_hf import (
     WatermarkKey,
     label_with_teacher,
 )
-from drw_hf.extraction.labelling import _batches
-from drw_hf.extraction.teachers import as_teacher
+from drw_hf.asking.labelling import _batches
+from drw_hf.asking.predictors import as_predictor
 
 from .measure import Row, interleaved, milliseconds, ratio
 from .protection import BATCH, LENGTH, VOCABULARY, bert
@@ -127,7 +127,7 @@ def bench_labelling(rounds: int) -> list[Row]:
     """Rows labelled a second over those of a bare forward loop on the same batches."""
     teacher, tok = protected(), tokenizer()
     rows = sentences(BATCH * 20, teacher.get_base_model()).remove_columns("tags")
-    asked = as_teacher(teacher, tok)
+    asked = as_predictor(teacher, tok)
     order = _batches(asked, rows, ["tokens"], list(range(len(rows))), BATCH)
     batches = [asked.encode(questions) for _, questions in order]
 

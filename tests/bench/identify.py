@@ -12,8 +12,9 @@ import time
 import numpy as np
 from transformers import BertConfig
 
-from drw_hf.detection import Probe, identify
+from drw_hf.detection import Probe
 from drw_hf.keys import KeyRing
+from drw_hf.tracing import identify
 
 from .measure import Row, interleaved, milliseconds
 from .psnr import CYCLES, astropy_p_snr

@@ -14,7 +14,7 @@ from transformers import pipeline
 
 from drw_hf import KeyRing, WatermarkKey, detect, identify
 from drw_hf.detection import probe_suspect
-from drw_hf.hub import verify_commitment
+from drw_hf.evidence import verify_commitment
 from drw_hf.hub.card import model_card
 from drw_hf.keys import sealing
 from local_tsa import LocalTSA

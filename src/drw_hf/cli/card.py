@@ -6,13 +6,14 @@ from typing import Any
 
 import typer
 
+from ..asking.data import load_data
+from ..asking.models import load_config, load_model, load_tokenizer
 from ..errors import UnsupportedModelError
-from ..fidelity import measure_accuracy
 from ..hub.card import model_card
+from ..planning.accuracy import measure_accuracy
 from ..watermark import WatermarkedConfig
-from .data import load_data
-from .models import key_of, load_config, load_model, load_tokenizer
 from .output import Outcome, prints_outcome, resumable, show_progress
+from .passphrases import key_of
 
 CARD = "README.md"
 
@@ -33,7 +34,7 @@ def run(
     source: dict[str, Any],
     **metadata: Any,
 ) -> Outcome:
-    """Write or update a card; ``metadata`` are those of :func:`drw_hf.hub.card.model_card`."""
+    """Write or update a card; ``metadata`` are those of :func:`drw_hf.hub.model_card`."""
     progress = show_progress()
     config = load_config(model)
     if not isinstance(config, WatermarkedConfig):

@@ -7,13 +7,14 @@ from typing import Any
 import typer
 
 from .. import detection
+from ..asking.data import load_data
+from ..asking.models import load_config, load_model, load_tokenizer
 from ..detection.result import as_iso
 from ..errors import InvalidInputError
-from ..hub import verify_commitment
+from ..evidence import verify_commitment
 from ..keys import WatermarkKey
 from ..watermark import WatermarkedConfig
-from .data import column, load_data
-from .models import load_config, load_model, load_tokenizer
+from .data import column
 from .output import DETECTED, DONE, UNDECIDED, Outcome, prints_outcome, resumable, show_progress
 from .passphrases import open_key
 

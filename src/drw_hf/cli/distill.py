@@ -6,13 +6,12 @@ from typing import Any
 import torch
 from datasets import Dataset
 
-from ..errors import ConfigurationError, DatasetError, UnsupportedModelError
+from ..asking.data import load_data
+from ..asking.labelling import LABELS, PROBABILITIES
+from ..asking.models import load_tokenizer
+from ..errors import ConfigurationError, DatasetError
 from ..extraction import DistillationArguments, DistillationTrainer
-from ..extraction.labelling import LABELS, PROBABILITIES
-from ..keys.binding import labels_of
-from ..watermark import WatermarkedConfig
-from .data import load_data
-from .models import PLAIN, load_config, load_tokenizer, loading
+from ..extraction.students import load_student
 from .output import Outcome, check_free, is_first_process, prints_outcome, show_progress
 
 
@@ -79,19 +78,3 @@ def answers_in(rows: Dataset, name: str) -> tuple[str, list[str]]:
             f"{name} has the columns {rows.column_names}, and no answers of a teacher; make it with `drw-hf label`"
         )
     return "token-classification" if several else "sequence-classification", names
-
-
-def load_student(name: str, task: str, labels: list[str]) -> Any:
-    """A model for the teacher's labels; where its own are others, it gets a new head."""
-    config = load_config(name)
-    if isinstance(config, WatermarkedConfig):
-        raise UnsupportedModelError(f"the model in {name} is protected; a student is a plain one")
-    options: dict[str, Any] = {}
-    if set(labels_of(config)) != set(labels):
-        options = {
-            "id2label": dict(enumerate(labels)),
-            "label2id": {label: number for number, label in enumerate(labels)},
-            "ignore_mismatched_sizes": True,
-        }
-    with loading("a model", name):
-        return PLAIN[task].from_pretrained(name, **options)

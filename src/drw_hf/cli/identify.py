@@ -6,13 +6,14 @@ from typing import Any
 
 import typer
 
-from .. import detection
-from ..detection.identification import Identification, UserFinding
-from ..detection.users import stream_users
+from .. import tracing
+from ..asking.data import load_data
+from ..asking.models import load_tokenizer
 from ..errors import InvalidInputError
-from .data import column, load_data
+from ..tracing.identification import Identification, UserFinding
+from ..tracing.users import stream_users
+from .data import column
 from .detect import load_clean, load_suspect, parse_label_map
-from .models import load_tokenizer
 from .output import DETECTED, DONE, UNDECIDED, Outcome, prints_outcome, resumable, show_progress
 from .passphrases import open_ring
 
@@ -59,7 +60,7 @@ def run(
     rows = load_data(texts, task=template.task, text_columns=settings["text_columns"], **source)
     asked, its_tokenizer = load_suspect(suspect, template)
     with resumable():
-        result = detection.identify(
+        result = tracing.identify(
             asked,
             rows,
             ring=opened,

@@ -6,11 +6,11 @@ from typing import Any
 
 import typer
 
+from ..asking.models import load_config, load_tokenizer
 from ..errors import KeyFileError
 from ..keys import KeyRing, WatermarkKey
 from ..keys.binding import labels_of, plain_config
 from ..keys.files import KINDS
-from .models import load_config, load_tokenizer
 from .output import Outcome, prints_outcome
 from .passphrases import new_passphrase
 

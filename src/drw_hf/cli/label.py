@@ -5,11 +5,13 @@ from typing import Any
 
 import typer
 
-from ..extraction import label_with_teacher
+from ..asking import label_with_teacher
+from ..asking.data import load_data
+from ..asking.models import load_config, load_model, load_tokenizer
 from ..keys.binding import task_of
-from .data import load_data, save_data
-from .models import key_of, load_config, load_model, load_tokenizer
+from .data import save_data
 from .output import Outcome, check_free, is_first_process, prints_outcome, resumable, show_progress
+from .passphrases import key_of
 
 
 @prints_outcome

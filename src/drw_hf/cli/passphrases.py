@@ -9,9 +9,11 @@ from pathlib import Path
 
 import typer
 
-from ..errors import KeyFileError, WrongPassphraseError
+from ..asking.models import load_config
+from ..errors import KeyFileError, MissingKeyError, WrongPassphraseError
 from ..keys import KeyRing, WatermarkKey
 from ..keys.files import KEY, RING, RING_FILE, FileKind, kind_of
+from ..watermark import WatermarkedConfig
 from ..watermark.configuration import is_hub_id
 
 VARIABLE = "DRW_PASSPHRASE"
@@ -114,3 +116,20 @@ def _decode(content: bytes) -> str | None:
         return content.decode("utf-8").removesuffix("\n").removesuffix("\r")
     except UnicodeDecodeError:
         return None
+
+
+def key_of(name: str, key: str | None, passphrase_file: Path | None) -> WatermarkKey | None:
+    """The key that was named for a model, else, for a protected one, the key that lies beside it."""
+    if key is not None:
+        return open_key(key, passphrase_file)
+    if not isinstance(load_config(name), WatermarkedConfig):
+        return None
+    try:
+        return open_key(name, passphrase_file)
+    except WrongPassphraseError:
+        raise
+    except KeyFileError:
+        raise MissingKeyError(
+            f"the model in {name} is protected, and no key lies beside it; pass --key with the folder or repository "
+            "of its key"
+        ) from None

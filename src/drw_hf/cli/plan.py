@@ -8,9 +8,11 @@ from typing import Any
 
 import typer
 
+from ..asking.data import load_data
+from ..asking.models import load_config, load_model, load_tokenizer
 from ..keys import WatermarkKey
 from ..keys.binding import labels_of, plain_config, task_of
-from ..planning import (
+from ..planning.plan import (
     EPSILONS,
     LARGEST_EPSILON,
     Plan,
@@ -22,8 +24,6 @@ from ..planning import (
     rank_targets,
 )
 from ..watermark import WatermarkedConfig
-from .data import load_data
-from .models import load_config, load_model, load_tokenizer
 from .output import Outcome, prints_outcome, resumable, show_progress
 
 RANKED = 5  # classes that are shown where no target was named

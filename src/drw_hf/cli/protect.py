@@ -5,8 +5,8 @@ from typing import Any
 
 import typer
 
+from ..asking.models import load_model, load_tokenizer
 from ..keys import KeyRing
-from .models import load_model, load_tokenizer
 from .output import Outcome, check_free, prints_outcome, show_progress
 from .passphrases import kind_at, open_sealed
 

@@ -3,9 +3,9 @@
 import json
 from pathlib import Path
 
-from ..detection.users import stream_users
 from ..errors import KeyFileError
 from ..keys.files import KINDS, RING, write_atomically
+from ..tracing.users import stream_users
 from .output import Outcome, prints_outcome
 from .passphrases import open_ring, open_sealed
 

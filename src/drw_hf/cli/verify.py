@@ -8,7 +8,7 @@ import typer
 
 from ..detection.result import as_iso
 from ..errors import InvalidInputError
-from ..hub.evidence import Verification, verify_evidence
+from ..evidence.verify import Verification, verify_evidence
 from .output import FAILED, UNDECIDED
 from .passphrases import open_key
 
@@ -23,7 +23,7 @@ def run(
     passphrase_file: Path | None,
     as_json: bool,
 ) -> None:
-    """Print what :func:`drw_hf.hub.evidence.verify_evidence` finds, and exit with 0, 1 or 4."""
+    """Print what :func:`drw_hf.evidence.verify_evidence` finds, and exit with 0, 1 or 4."""
     try:
         first_seen = None if suspect_first_seen is None else as_iso(suspect_first_seen, "--suspect-first-seen")
     except InvalidInputError as error:

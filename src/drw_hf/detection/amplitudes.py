@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import InvalidInputError
+from ..keys.choices import AnswerKind, Scope
 
 STATISTIC = "drw-exact-1"  # the name of this statistic; whatever changes a number below changes it
 MIN_TOKENS = 5  # distinct tokens without which there is nothing to compare
@@ -70,7 +71,7 @@ def compute_amplitudes(
     gold: Any = None,
     reference: Any = None,
     logged_counts: Mapping[int, int] | Any = None,
-    scope: str = "predicted",
+    scope: Scope = "predicted",
 ) -> Amplitudes:
     """The amplitude of every token, from the suspect, the victim and the text alone.
 
@@ -162,7 +163,7 @@ def compute_amplitudes(
 class _Answers:
     """The suspect's answers, in whichever form they came."""
 
-    kind: str
+    kind: AnswerKind
     values: np.ndarray
 
     @classmethod

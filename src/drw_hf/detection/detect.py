@@ -16,7 +16,7 @@ import torch
 
 from ..errors import InvalidInputError, KeyMismatchError
 from ..keys.key import WatermarkKey
-from ..watermark.perturbation import is_marked, periodic_signal, perturb
+from ..watermark.cosine import is_marked, periodic_signal, perturb
 from ..watermark.sampling import text_message
 from .amplitudes import STATISTIC, Amplitudes, _counts_of, compute_amplitudes
 from .memory import STATISTIC as MEMORY
@@ -105,8 +105,8 @@ def detect(
     simulated_keys : int
         Also draw so many random keys, for a p-value of P_snr and for the histogram of :meth:`DetectionResult.plot`.
     commitment : CommitmentRecord, optional
-        Where the key's commitment was found: what :func:`drw_hf.hub.verify_commitment` returns. Without it the result
-        says that the key was not committed to beforehand.
+        Where the key's commitment was found: what :func:`drw_hf.evidence.verify_commitment` returns. Without it the
+        result says that the key was not committed to beforehand.
     suspect_first_seen : str, date or datetime, optional
         When the suspect was first seen, for the commitment to be older than; without a time zone it is UTC, and a
         date is the beginning of that day.
@@ -460,11 +460,11 @@ def _record_of(commitment: Any, key: WatermarkKey) -> dict[str, Any]:
     """A commitment's record as JSON keeps it; `hub` stands below this package, so any object of its form will do."""
     if not hasattr(commitment, "to_dict") or not isinstance(getattr(commitment, "commitment", None), str):
         raise InvalidInputError(
-            f"commitment is a {type(commitment).__name__}; expected what drw_hf.hub.verify_commitment returns"
+            f"commitment is a {type(commitment).__name__}; expected what drw_hf.evidence.verify_commitment returns"
         )
     if commitment.commitment != key.commitment():
         raise KeyMismatchError(
             f"the record is of the commitment {commitment.commitment[:16]}, the key is {key.fingerprint}; look its "
-            "own commitment up with drw_hf.hub.verify_commitment"
+            "own commitment up with drw_hf.evidence.verify_commitment"
         )
     return json.loads(json.dumps(commitment.to_dict()))

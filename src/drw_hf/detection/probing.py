@@ -18,11 +18,12 @@ from typing import Any
 import numpy as np
 import torch
 
+from ..asking.labelling import PROBABILITIES, label_with_teacher
+from ..asking.predictors import as_predictor, first_positions, ids_that_are_no_word, max_length_of, tokenize
+from ..asking.questions import Question, find_text_columns, questions_of
 from ..errors import DatasetError, InvalidInputError, KeyMismatchError, TeacherAnswerError
-from ..extraction.labelling import PROBABILITIES, label_with_teacher
-from ..extraction.questions import Question, find_text_columns, questions_of
-from ..extraction.teachers import as_teacher, first_positions, ids_that_are_no_word, max_length_of, tokenize
 from ..keys.binding import tokenizer_fingerprint
+from ..keys.choices import AnswerKind, Task
 from ..keys.files import write_atomically
 from ..keys.key import WatermarkKey
 from ..watermark.tokens import Query, TokenView, hashed_tokens, view_tokens
@@ -65,7 +66,7 @@ class Probe:
         Of the owner's tokenizer.
     """
 
-    task: str
+    task: Task
     labels: tuple[str, ...]
     input_ids: np.ndarray
     token_type_ids: np.ndarray
@@ -73,7 +74,7 @@ class Probe:
     rows: np.ndarray
     places: np.ndarray
     suspect: np.ndarray
-    kind: str = "probabilities"
+    kind: AnswerKind = "probabilities"
     victim: np.ndarray | None = None
     gold: np.ndarray | None = None
     logged: np.ndarray | None = None
@@ -250,7 +251,7 @@ def _ask(
     own_labels = None if hasattr(suspect, "config") or isinstance(suspect, str) else list(labels)
     if tokenizer is None and isinstance(suspect, torch.nn.Module):
         tokenizer = owners  # a bare model says nothing of its tokenizer; paths and pipelines have their own
-    teacher = as_teacher(suspect, tokenizer, task=task, labels=own_labels, max_retries=max_retries)
+    teacher = as_predictor(suspect, tokenizer, task=task, labels=own_labels, max_retries=max_retries)
     labelled = label_with_teacher(
         teacher,
         _as_dataset(questions, task),

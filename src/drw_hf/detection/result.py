@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import InvalidInputError
+from ..keys.choices import Verdict
 from ..keys.files import write_atomically
 from ..keys.key import WatermarkKey
 from .probing import Probe
@@ -78,8 +79,8 @@ class DetectionResult:
         Library versions.
     created_at : str
     commitment : dict or None
-        Where the key's commitment was found, as :func:`drw_hf.hub.verify_commitment` tells; None for a result that
-        refers to none.
+        Where the key's commitment was found, as :func:`drw_hf.evidence.verify_commitment` tells; None for a result
+        that refers to none.
     suspect_first_seen : str or None
         When the suspect was first seen, as its accuser declares: an ISO date, or a time in UTC.
     mac : str or None
@@ -87,7 +88,7 @@ class DetectionResult:
         who has it not altered the file. None in results of earlier versions.
     """
 
-    verdict: str
+    verdict: Verdict
     log10_p: float
     log10_bound: float
     z_score: float
@@ -175,7 +176,7 @@ class DetectionResult:
 
         Returns the matplotlib figure, and writes it where a path is given.
         """
-        from .plots import plot_result
+        from ..evidence.plots import plot_result
 
         return plot_result(self, path)
 
@@ -194,7 +195,7 @@ class DetectionResult:
             Write ``report-redacted.html`` and ``evidence-redacted.json`` instead, which show nothing of the key but
             its commitment and can be published. They cannot be replayed.
         """
-        from .report import write_report
+        from ..evidence.report import write_report
 
         return write_report(self, folder, redact=redact)
 

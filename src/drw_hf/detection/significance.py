@@ -19,8 +19,8 @@ import numpy as np
 import torch
 
 from ..errors import InvalidInputError
+from ..keys.choices import LAWS, Law
 
-LAWS = ("direct", "paper")
 # Nodes of the quadrature, and up to which |θ·(A + B)| each size holds K to 1e-12 a token (tests/test_significance.py).
 _RULES = ((24, 30.0), (48, 125.0), (96, 500.0), (192, 2000.0), (320, 5000.0))
 _COMPRESSED = 48  # larger rules serve few tokens, and making Gauss' rule would cost more than it saves
@@ -85,7 +85,7 @@ def exact_test(
     tau: float,
     *,
     B: Any = None,
-    law: str = "direct",
+    law: Law = "direct",
     vectors: tuple[Any, Any] | None = None,
 ) -> ExactTest:
     """Test whether amplitudes follow a key.
@@ -135,7 +135,7 @@ class NullLaw:
         tau: float,
         *,
         B: Any = None,
-        law: str = "direct",
+        law: Law = "direct",
         vectors: tuple[Any, Any] | None = None,
     ) -> None:
         self.A = _vector(A, "A")
@@ -220,7 +220,7 @@ class _HashLaw:
     correlation: float = 0.0
 
     @classmethod
-    def of(cls, frequency: float, tau: float, law: str, vectors: tuple[Any, Any] | None) -> "_HashLaw":
+    def of(cls, frequency: float, tau: float, law: Law, vectors: tuple[Any, Any] | None) -> "_HashLaw":
         if not (math.isfinite(frequency) and frequency > 0.0):
             raise InvalidInputError(f"frequency={frequency!r}: expected a finite number > 0, the key's frequency")
         if not 0.0 <= tau <= 1.0:
@@ -407,7 +407,7 @@ def simulate_null(
     seed: int,
     *,
     B: Any = None,
-    law: str = "direct",
+    law: Law = "direct",
     vectors: tuple[Any, Any] | None = None,
 ) -> np.ndarray:
     """T under ``n_keys`` random keys, drawn hash by hash: what :func:`exact_test` computes, found by trying.
@@ -458,7 +458,7 @@ def importance_check(
     *,
     n_samples: int = 4000,
     B: Any = None,
-    law: str = "direct",
+    law: Law = "direct",
     vectors: tuple[Any, Any] | None = None,
 ) -> ImportanceEstimate:
     """The p-value of ``statistic`` by importance sampling, which reaches 1e-30 as easily as 1e-2.

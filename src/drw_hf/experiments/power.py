@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .. import planning
+from ..planning.plan import COPYING, copied_share
 from .jobs import UNWATERMARKED
 from .results import LABELS, WHERE, Results, Suspect, by_epsilon, values, z
 
@@ -70,8 +70,8 @@ def _check(
         return None
     sigma, n_tokens, effect, mean = (float(np.mean(found)) for found in (spreads, tokens, effects, reached))
     gamma = math.sqrt(math.expm1(max(mean, 0.0) ** 2 / n_tokens))
-    copying = planning.COPYING[where]
-    planned = planning.copied_share(epsilon, copying.phi[labels]) * effect / copying.sigma
+    copying = COPYING[where]
+    planned = copied_share(epsilon, copying.phi[labels]) * effect / copying.sigma
     return Checked(
         profile=profile,
         task=task,

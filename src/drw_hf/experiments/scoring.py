@@ -13,8 +13,8 @@ from ..detection.periodogram import p_snr, periodogram
 from ..detection.probing import Probe
 from ..errors import InvalidInputError
 from ..keys import WatermarkKey
-from ..planning import KAPPA, key_variance, mark_depth, token_weight, tokens_that_count
-from ..watermark.perturbation import is_marked, periodic_signal, perturb
+from ..planning.plan import KAPPA, key_variance, mark_depth, token_weight, tokens_that_count
+from ..watermark.cosine import is_marked, periodic_signal, perturb
 
 LEVEL = 1e-3
 CURVE_POINTS = 1_500  # of a case study's left panel

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..extraction.questions import questions_of
-from ..extraction.teachers import as_teacher
-from ..fidelity import accuracy_bounds, calibration_error
+from ..asking.predictors import as_predictor
+from ..asking.questions import questions_of
 from ..keys import WatermarkKey
+from ..planning.accuracy import accuracy_bounds, calibration_error
 from ..watermark.marking import OutputOptions, protect
 from ..watermark.tokens import Query
 from .ranking import figures_of_merit
@@ -76,7 +76,7 @@ def serve(victim: torch.nn.Module, tokenizer: Any, corpus: Corpus, keys: Sequenc
 
 @torch.no_grad()
 def _asked(victim: torch.nn.Module, tokenizer: Any, corpus: Corpus) -> Any:
-    teacher = as_teacher(victim, tokenizer, task=corpus.task.kind)
+    teacher = as_predictor(victim, tokenizer, task=corpus.task.kind)
     columns = list(corpus.task.columns)
     questions = questions_of({name: corpus.evaluation[name][:] for name in columns}, columns)
     for start in range(0, len(questions), _BATCH):

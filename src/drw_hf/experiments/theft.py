@@ -22,10 +22,10 @@ from transformers import (
     TrainingArguments,
 )
 
+from ..asking.predictors import max_length_of
+from ..asking.questions import find_gold_column, find_text_columns
 from ..extraction import DistillationArguments, DistillationTrainer
 from ..extraction.preparation import Layout, lay_out
-from ..extraction.questions import find_gold_column, find_text_columns
-from ..extraction.teachers import max_length_of
 from ..keys import WatermarkKey
 from ..keys.binding import labels_of
 from ..watermark import WatermarkedModelForSequenceClassification, WatermarkedModelForTokenClassification

@@ -24,11 +24,12 @@ import numpy as np
 import torch
 from datasets import Dataset, concatenate_datasets
 
-from ..detection import Identification, detect, identify, probe_suspect
+from ..asking import label_with_teacher
+from ..detection import detect, probe_suspect
 from ..detection.detect import _amplitudes
 from ..detection.significance import ExactTest, NullLaw
-from ..extraction import label_with_teacher
 from ..keys import KeyRing, WatermarkKey
+from ..tracing import Identification, identify
 from .calibration import LEVELS, binomial_interval
 from .theft import CLASSES, Theft, distil, make_theft, small_bert, steal, train_on_gold
 

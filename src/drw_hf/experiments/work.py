@@ -29,9 +29,9 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
+from ..asking.labelling import LABELS, PROBABILITIES, label_with_teacher
 from ..detection.divergence import jsd
 from ..detection.probing import Probe, probe_suspect
-from ..extraction.labelling import LABELS, PROBABILITIES, label_with_teacher
 from ..keys import WatermarkKey
 from ..keys.hash_rules import RarestRule
 from ..watermark import WatermarkedModelForSequenceClassification, WatermarkedModelForTokenClassification

@@ -1,7 +1,6 @@
-"""The adversary's side: asking a teacher, and distilling a student from its answers."""
+"""The adversary's side: distilling a student from a teacher's answers."""
 
 from .arguments import DistillationArguments
-from .labelling import label_with_teacher
 from .trainer import DistillationTrainer
 
-__all__ = ["DistillationArguments", "DistillationTrainer", "label_with_teacher"]
+__all__ = ["DistillationArguments", "DistillationTrainer"]

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from transformers import TrainingArguments
 
 from ..errors import ConfigurationError
+from ..keys.choices import LABEL_KINDS, LabelKind
 
 
 @dataclass
@@ -25,7 +26,7 @@ class DistillationArguments(TrainingArguments):
         Truncate rows to this many tokens, for student and teacher alike; by default the student's limit.
     """
 
-    label_kind: str = field(
+    label_kind: LabelKind = field(
         default="soft",
         metadata={"help": "What to learn: 'soft' (the teacher's probabilities, KL) or 'hard' (its labels, CE)."},
     )
@@ -48,7 +49,7 @@ class DistillationArguments(TrainingArguments):
 
     def __post_init__(self):
         super().__post_init__()
-        if self.label_kind not in ("soft", "hard"):
+        if self.label_kind not in LABEL_KINDS:
             raise ConfigurationError(f"label_kind={self.label_kind!r}: expected 'soft' or 'hard'")
         if not self.temperature > 0:
             raise ConfigurationError(f"temperature={self.temperature!r}: expected a number > 0")

@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 import torch
 
+from ..asking.labelling import LABELS, PROBABILITIES
+from ..asking.predictors import first_positions, ids_that_are_no_word, tokenize
+from ..asking.questions import questions_of
 from ..errors import DatasetError
-from .labelling import LABELS, PROBABILITIES
-from .questions import questions_of
-from .teachers import first_positions, ids_that_are_no_word, tokenize
+from ..keys.choices import Task
 
 IGNORED = -100  # torch's cross-entropy and transformers' Trainer leave it out
 TEACHER = "teacher_"  # prefix of the teacher's own inputs, where its tokenizer is another one
@@ -27,7 +28,7 @@ class Layout:
     set where the teacher is asked during training and reads other tokens than the student.
     """
 
-    task: str
+    task: Task
     tokenizer: Any
     max_length: int
     columns: tuple[str, ...]

@@ -10,15 +10,15 @@ import numpy as np
 import torch
 from transformers import EvalPrediction, Trainer
 
+from ..asking.labelling import LABELS, PROBABILITIES, label_with_teacher
+from ..asking.predictors import ModelPredictor, as_predictor, max_length_of
+from ..asking.questions import find_gold_column, find_text_columns
 from ..errors import ConfigurationError, DatasetError
 from ..keys.binding import labels_of, task_of, tokenizer_fingerprint
 from ..keys.files import refuse_model_beside_plain_key
 from .arguments import DistillationArguments
-from .labelling import LABELS, PROBABILITIES, label_with_teacher
 from .losses import hard_loss, soft_loss
 from .preparation import IGNORED, TEACHER, DistillationCollator, Layout, lay_out, match_labels
-from .questions import find_gold_column, find_text_columns
-from .teachers import ModelTeacher, as_teacher, max_length_of
 
 
 class DistillationTrainer(Trainer):
@@ -125,17 +125,17 @@ class DistillationTrainer(Trainer):
             return
         in_memory = isinstance(teacher, torch.nn.Module)
         tokenizer = teacher_tokenizer or (self.processing_class if in_memory else None)
-        self.teacher = as_teacher(teacher, tokenizer, task=self.task, max_length=self.max_length)
+        self.teacher = as_predictor(teacher, tokenizer, task=self.task, max_length=self.max_length)
         if self.teacher.task != self.task:
             raise ConfigurationError(f"the teacher is for {self.teacher.task}, the student for {self.task}")
         if self.teacher.labels is not None:
             match_labels(self.teacher.labels, self.student_labels)
-        if isinstance(self.teacher, ModelTeacher):
+        if isinstance(self.teacher, ModelPredictor):
             same = tokenizer_fingerprint(self.teacher.tokenizer) == tokenizer_fingerprint(self.processing_class)
             self._other_tokenizer = None if same else self.teacher.tokenizer
         if not self.args.requery:
             return
-        if not isinstance(self.teacher, ModelTeacher):
+        if not isinstance(self.teacher, ModelPredictor):
             raise ConfigurationError("requery=True needs a teacher in this process: a model or a path, not a service")
         self.teacher.model.requires_grad_(False)
         self._teacher_model = self.accelerator.prepare_model(self.teacher.model, evaluation_mode=True)

@@ -1,34 +1,27 @@
-"""Keys and protected models on the Hub: auditing it, commitments and their time stamps, replaying evidence.
+"""Keys and protected models on the Hub: pushing, pulling, model cards, auditing.
 
 Pushing and pulling are methods: ``push_to_hub`` and ``from_pretrained`` of models and keys.
 """
 
-import importlib
-from typing import Any
+from typing import TYPE_CHECKING
 
-# A model that is loaded looks for its key through this package, and needs nothing of detection and datasets for it.
-_LAZY = {
-    "Audit": "auditing",
-    "Check": "evidence",
-    "CommitmentRecord": "commitments",
-    "Finding": "auditing",
-    "NotCommitted": "commitments",
-    "Timestamp": "timestamps",
-    "Verification": "evidence",
-    "audit": "auditing",
-    "publish_commitment": "commitments",
-    "verify_commitment": "commitments",
-    "verify_evidence": "evidence",
-}
+from ..lazy import lazy
 
-__all__ = list(_LAZY)
+if TYPE_CHECKING:
+    from .auditing import Audit, Finding, audit
+    from .card import model_card
+    from .handler import handler_files
 
+__all__ = ["Audit", "Finding", "audit", "handler_files", "model_card"]
 
-def __getattr__(name: str) -> Any:
-    if name in _LAZY:
-        return getattr(importlib.import_module(f".{_LAZY[name]}", __name__), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+# A model that is loaded looks for its key through this package, and needs nothing else of it.
+__getattr__, __dir__ = lazy(
+    __name__,
+    {
+        "Audit": "auditing",
+        "Finding": "auditing",
+        "audit": "auditing",
+        "handler_files": "handler",
+        "model_card": "card",
+    },
+)

@@ -13,7 +13,7 @@ from ..detection.result import FORMAT as EVIDENCE_FORMAT
 from ..errors import HubError, KeyPointerError
 from ..keys import sealing
 from ..keys.files import ARRAYS_FILE, FORMAT, KEY_FILE, POINTER_FILE, RING_FILE, RING_FORMAT, SEALED_ARRAYS, parse_json
-from .history import History, Snapshot
+from ..repositories.history import History, Snapshot
 from .pull import Pointer
 
 SEALED, PLAIN, WEAK, PASSPHRASE, EVIDENCE, DAMAGED = (

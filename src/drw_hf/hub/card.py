@@ -59,7 +59,7 @@ def model_card(
         of it is replaced, or stands after its text if there is none yet.
     metrics : mapping, optional
         What the model reaches by name of the metric, unmarked and marked, over how many items (``n`` may be left out):
-        ``{"accuracy": {"clean": 0.93, "protected": 0.92, "n": 872}}``, as :func:`drw_hf.fidelity.measure_accuracy`
+        ``{"accuracy": {"clean": 0.93, "protected": 0.92, "n": 872}}``, as :func:`drw_hf.planning.measure_accuracy`
         returns it.
     base_model : str, optional
         The Hub id of the model it was made from; by default that of the wrapped model, if it was loaded from the Hub.

@@ -17,8 +17,8 @@ from huggingface_hub import HfApi, constants
 
 from ..errors import HubError, KeyFileError, KeyPointerError, RevisionMissingError
 from ..keys.files import KINDS, POINTER_FILE, FileKind, kind_of, parse_json, read_envelope, write_atomically
+from ..repositories.requests import hub_errors, read_file
 from ..watermark.configuration import is_hub_id
-from .requests import hub_errors, read_file
 
 POINTER_FORMAT, POINTER_VERSION = "drw-hf-key-pointer", 1
 CACHE = "drw_hf-keys"  # beside the Hub's own folders in its cache

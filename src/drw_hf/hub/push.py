@@ -15,17 +15,17 @@ from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi, co
 from huggingface_hub.errors import RepositoryNotFoundError
 
 from ..errors import ConfigurationError, HubError, KeyMismatchError, MissingKeyError, PlainKeyRefusedError
+from ..evidence.commitments import commitment_files, refuse_anything_else
+from ..evidence.timestamps import request_timestamp
 from ..keys.binding import tokenizer_fingerprint
 from ..keys.files import KINDS, POINTER_FILE, parse_json
 from ..keys.key import WatermarkKey
 from ..keys.ring import KeyRing
 from ..keys.sealing import check_passphrase
+from ..repositories.requests import full_name, hub_errors, read_file
 from .card import model_card
-from .commitments import commitment_files, refuse_anything_else
 from .handler import handler_files
 from .pull import Pointer, join
-from .requests import full_name, hub_errors, read_file
-from .timestamps import request_timestamp
 
 if TYPE_CHECKING:
     from ..watermark.modeling import _WatermarkedModel

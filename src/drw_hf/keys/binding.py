@@ -6,8 +6,8 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from ..errors import InvalidKeyError, UnsupportedModelError
+from .choices import TASKS, Task
 
-TASKS = ("sequence-classification", "token-classification")
 _fingerprints: WeakKeyDictionary[Any, tuple[int, str]] = WeakKeyDictionary()  # a tokenizer's size and digest
 _CLASS_NAME_PARTS = {"ForSequenceClassification": TASKS[0], "ForTokenClassification": TASKS[1]}
 
@@ -23,7 +23,7 @@ def plain_config(model_or_config: Any) -> Any:
     return config
 
 
-def task_of(model_or_config: Any) -> str | None:
+def task_of(model_or_config: Any) -> Task | None:
     """The task, from the name of the model's class or from the architectures that its config lists."""
     config = getattr(model_or_config, "config", model_or_config)
     names = [cls.__name__ for cls in type(model_or_config).__mro__] + list(

@@ -16,12 +16,11 @@ import torch
 
 from ..errors import InvalidKeyError, KeyFileError, KeyMismatchError, KeySerializationError
 from . import binding, derivation
+from .choices import LAWS, SCOPES, TASKS, Law, Scope, Task
 from .commitment import commit
 from .files import KEY, VERSION, FileKind, encode_key, read_key, write_key
 from .hash_rules import HashRule, load_hash_rule, resolve_hash_rule
 
-LAWS = ("direct", "paper")
-SCOPES = ("predicted", "all")
 _PAPER_ARRAYS = ("v_k", "v_s", "M")
 
 
@@ -72,7 +71,7 @@ class WatermarkKey:
     """
 
     secret: bytes
-    task: str
+    task: Task
     labels: tuple[str, ...]
     target: int
     vocab_size: int
@@ -81,10 +80,10 @@ class WatermarkKey:
     frequency: float = 16.0
     epsilon: float = 0.2
     tau: float = 0.5
-    law: str = "direct"
+    law: Law = "direct"
     dimension: int = 128
-    scope: str = "predicted"
-    hash_rule: HashRule = field(default_factory=lambda: resolve_hash_rule(None, binding.TASKS[0]))
+    scope: Scope = "predicted"
+    hash_rule: HashRule = field(default_factory=lambda: resolve_hash_rule(None, TASKS[0]))
     tokenizer_fingerprint: str | None = None
     key_id: str = field(default_factory=lambda: secrets.token_hex(8))
     created_at: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
@@ -111,13 +110,13 @@ class WatermarkKey:
         tokenizer: Any = None,
         special_token_ids: Iterable[int] | None = None,
         separator_token_ids: Iterable[int] | None = None,
-        task: str | None = None,
+        task: Task | None = None,
         frequency: float = 16.0,
         epsilon: float = 0.2,
         tau: float = 0.5,
-        law: str = "direct",
+        law: Law = "direct",
         dimension: int = 128,
-        scope: str = "predicted",
+        scope: Scope = "predicted",
         hash_rule: str | HashRule | None = None,
         secret: bytes | None = None,
     ) -> Self:
@@ -178,12 +177,12 @@ class WatermarkKey:
         tokenizer: Any = None,
         special_token_ids: Iterable[int] | None = None,
         separator_token_ids: Iterable[int] | None = None,
-        task: str | None = None,
+        task: Task | None = None,
         frequency: float = 16.0,
         epsilon: float = 0.2,
         tau: float = 0.5,
-        law: str = "paper",
-        scope: str = "all",
+        law: Law = "paper",
+        scope: Scope = "all",
         hash_rule: str | HashRule | None = None,
         secret: bytes | None = None,
     ) -> Self:
@@ -554,9 +553,9 @@ def _bind(
     """What a key takes from the model and the tokenizer."""
     config = binding.plain_config(model)
     task = task or binding.task_of(model) or binding.task_of(config)
-    if task not in binding.TASKS:
+    if task not in TASKS:
         raise InvalidKeyError(
-            f"task={task!r}: the model does not tell its task, or it is not one of {list(binding.TASKS)}; pass task="
+            f"task={task!r}: the model does not tell its task, or it is not one of {list(TASKS)}; pass task="
         )
     if tokenizer is None and special_token_ids is None:
         raise InvalidKeyError(
@@ -623,7 +622,7 @@ def _check(key: WatermarkKey) -> None:
         if not (number and math.isfinite(value) and lowest <= value <= highest and not (open_below and value == 0)):
             wanted = f"in {'(' if open_below else '['}0, {highest:g}]"
             raise InvalidKeyError(f"{name}={value!r}: expected a finite number {wanted}")
-    for name, choices in (("law", LAWS), ("scope", SCOPES), ("task", binding.TASKS)):
+    for name, choices in (("law", LAWS), ("scope", SCOPES), ("task", TASKS)):
         if getattr(key, name) not in choices:
             raise InvalidKeyError(f"{name}={getattr(key, name)!r}: expected one of {list(choices)}")
     for name, least in (("vocab_size", 1), ("dimension", 1), ("target", 0)):

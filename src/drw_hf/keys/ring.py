@@ -22,6 +22,7 @@ import numpy as np
 
 from ..errors import InvalidInputError, InvalidKeyError, KeyFileError, KeySerializationError
 from . import derivation, merkle
+from .choices import Law, Scope, Task
 from .commitment import DOMAIN as KEY_DOMAIN
 from .commitment import encode
 from .files import RING, RING_VERSION, encode_ring, read_ring, write_ring
@@ -120,12 +121,12 @@ class KeyRing:
         tokenizer: Any = None,
         special_token_ids: Iterable[int] | None = None,
         separator_token_ids: Iterable[int] | None = None,
-        task: str | None = None,
+        task: Task | None = None,
         frequency: float = 16.0,
         epsilon: float = 0.2,
         tau: float = 0.5,
-        law: str = "direct",
-        scope: str = "predicted",
+        law: Law = "direct",
+        scope: Scope = "predicted",
         hash_rule: str | HashRule | None = None,
         secret: bytes | None = None,
     ) -> Self:

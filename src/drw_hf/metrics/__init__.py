@@ -12,7 +12,7 @@ import numpy as np
 from ..detection.periodogram import as_array
 from ..errors import InvalidInputError
 
-__all__ = ["path"]
+__all__ = ["PairedInputs", "path"]
 
 _FOLDER = Path(__file__).parent
 NAMES = ("jsd", "p_snr")

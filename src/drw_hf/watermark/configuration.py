@@ -9,9 +9,9 @@ from transformers import AutoConfig, PreTrainedConfig
 from transformers.configuration_utils import SubConfigSpec
 
 from ..errors import ConfigurationError
-from ..keys.binding import TASKS
+from ..keys.choices import LABEL_KINDS, SAMPLINGS, TASKS
 
-CHOICES = {"label_kind": ("soft", "hard"), "sampling": ("keyed", "fresh"), "task": (*TASKS, None)}
+CHOICES = {"label_kind": LABEL_KINDS, "sampling": SAMPLINGS, "task": (*TASKS, None)}
 
 # What users set on a model's config and expect to reach the model: kept equal outside and inside.
 _SHARED = ("id2label", "label2id", "problem_type", "output_hidden_states", "return_dict", "pad_token_id", "use_cache")

@@ -8,10 +8,11 @@ import numpy as np
 import torch
 
 from ..errors import InvalidInputError, ModelOutputError
+from ..keys.choices import LabelKind, Sampling
 from ..keys.derivation import DRAWS, TABLES, counters, encrypted, expand, to_unit_interval
 from ..keys.key import WatermarkKey
 from ..keys.ring import KeyRing
-from .perturbation import is_marked, periodic_signal, soft_output
+from .cosine import is_marked, periodic_signal, soft_output
 from .sampling import draw, hard_output, keyed_uniforms, text_messages
 from .tables import ORDINARY, tables_on
 from .tokens import Query, TokenView, hashed_tokens, view_tokens
@@ -50,8 +51,8 @@ Keys = WatermarkKey | Sequence[WatermarkKey] | RingUsers
 class OutputOptions:
     """What a protected model answers with."""
 
-    label_kind: str = "soft"
-    sampling: str = "keyed"
+    label_kind: LabelKind = "soft"
+    sampling: Sampling = "keyed"
     sample_all: bool = False
 
 

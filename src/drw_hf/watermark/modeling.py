@@ -29,6 +29,7 @@ from ..errors import (
     UnsupportedModelError,
 )
 from ..keys.binding import labels_of, pad_token_id_of, plain_config, task_of, vocab_size_of
+from ..keys.choices import LabelKind, Sampling, Task
 from ..keys.files import RING_FILE, refuse_model_beside_plain_key
 from ..keys.key import WatermarkKey, find_files, without_frames
 from ..keys.ring import KeyRing, encode_user
@@ -73,7 +74,7 @@ class _WatermarkedModel(PreTrainedModel):
     _supports_flex_attn = True
     _supports_attention_backend = True
 
-    task: ClassVar[str]
+    task: ClassVar[Task]
     _auto_model: ClassVar[type]
 
     def __init__(
@@ -115,8 +116,8 @@ class _WatermarkedModel(PreTrainedModel):
         *model_args: Any,
         key: WatermarkKey | KeyRing | str | os.PathLike | None = None,
         passphrase: str | None = None,
-        label_kind: str | None = None,
-        sampling: str | None = None,
+        label_kind: LabelKind | None = None,
+        sampling: Sampling | None = None,
         sample_all: bool | None = None,
         replace_key: bool = False,
         config: PreTrainedConfig | str | os.PathLike | None = None,
@@ -199,8 +200,8 @@ class _WatermarkedModel(PreTrainedModel):
         *,
         key: WatermarkKey | KeyRing | str | os.PathLike,
         passphrase: str | None = None,
-        label_kind: str = "soft",
-        sampling: str = "keyed",
+        label_kind: LabelKind = "soft",
+        sampling: Sampling = "keyed",
         sample_all: bool = False,
     ) -> Self:
         """Protect a classifier that is in memory, a PEFT model included.
@@ -454,7 +455,7 @@ class _WatermarkedModel(PreTrainedModel):
         tokenizer : PreTrainedTokenizerBase, optional
             Pushed along.
         card : mapping, optional
-            For the model card: ``metrics`` (of clean and protected output, as :func:`drw_hf.fidelity.measure_accuracy`
+            For the model card: ``metrics`` (of clean and protected output, as :func:`drw_hf.planning.measure_accuracy`
             gives them), ``dataset``, ``base_model``, ``license``, ``language``. An existing card's text survives.
         handler : bool
             Push a ``handler.py`` for Inference Endpoints along, which reads the passphrase from ``DRW_PASSPHRASE``.

@@ -11,7 +11,7 @@ import torch
 from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 
 from ..keys.key import WatermarkKey
-from .perturbation import periodic_signal
+from .cosine import periodic_signal
 
 ORDINARY, SPECIAL, SEPARATOR = 0, 1, 2
 

@@ -16,8 +16,8 @@ from typing import Any
 from transformers import AutoTokenizer, pipeline
 
 from drw_hf import WatermarkedModelForSequenceClassification, WatermarkedModelForTokenClassification
+from drw_hf.asking import max_length_of
 from drw_hf.errors import DrwError
-from drw_hf.extraction.teachers import max_length_of
 from drw_hf.keys import KeyRing
 
 logger = logging.getLogger(__name__)

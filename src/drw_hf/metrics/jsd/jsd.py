@@ -1,9 +1,9 @@
-"""JSD as a metric of 🤗 Evaluate. The computation is :func:`drw_hf.detection.divergence.jsd`."""
+"""JSD as a metric of 🤗 Evaluate. The computation is :func:`drw_hf.detection.jsd`."""
 
 import datasets
 import evaluate
 
-from drw_hf.detection.divergence import jsd
+from drw_hf.detection import jsd
 from drw_hf.metrics import PairedInputs
 
 DESCRIPTION = """

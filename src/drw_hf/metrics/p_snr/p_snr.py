@@ -1,9 +1,9 @@
-"""P_snr as a metric of 🤗 Evaluate. The computation is :func:`drw_hf.detection.periodogram.p_snr`."""
+"""P_snr as a metric of 🤗 Evaluate. The computation is :func:`drw_hf.p_snr`."""
 
 import datasets
 import evaluate
 
-from drw_hf.detection.periodogram import MAX_FREQUENCY, WINDOW, p_snr
+from drw_hf import p_snr
 from drw_hf.errors import InvalidInputError
 from drw_hf.metrics import PairedInputs
 
@@ -57,5 +57,5 @@ class PSnr(PairedInputs, evaluate.Metric):
             ),
         )
 
-    def _compute(self, predictions, references, frequency=16.0, max_frequency=MAX_FREQUENCY, window=WINDOW):
-        return {"p_snr": p_snr(references, predictions, frequency, max_frequency, window)}
+    def _compute(self, predictions, references, frequency=16.0, **settings):
+        return {"p_snr": p_snr(references, predictions, frequency, **settings)}

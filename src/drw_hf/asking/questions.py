@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..errors import DatasetError
+from ..keys.choices import Task
 
 Question = str | tuple[str, str] | list[str] | dict[str, Any]
 
@@ -28,7 +29,7 @@ _GOLD = {
 _TOKENISED = ("input_ids", "attention_mask", "token_type_ids")
 
 
-def find_text_columns(column_names: Sequence[str], task: str, wanted: str | Sequence[str] | None = None) -> list[str]:
+def find_text_columns(column_names: Sequence[str], task: Task, wanted: str | Sequence[str] | None = None) -> list[str]:
     """The columns that hold the question: as the user said, or by their usual names.
 
     Returns one column, two for pairs, or ``["input_ids", ...]`` for tokenised rows.
@@ -55,7 +56,7 @@ def find_text_columns(column_names: Sequence[str], task: str, wanted: str | Sequ
     )
 
 
-def find_gold_column(column_names: Sequence[str], task: str, wanted: str | None = None) -> str | None:
+def find_gold_column(column_names: Sequence[str], task: Task, wanted: str | None = None) -> str | None:
     """The column of gold labels, if there is one."""
     if wanted is not None:
         if wanted not in column_names:

@@ -18,14 +18,23 @@ from typing import Any
 import numpy as np
 import torch
 
+from ..detection.amplitudes import MIN_TOKENS, STATISTIC, Amplitudes
+from ..detection.detect import (
+    FAINT,
+    Tried,
+    _amplitudes,
+    _check_belongs,
+    _kept_counts,
+    judge,
+    key_settings,
+    library_versions,
+)
+from ..detection.probing import Probe, probe_suspect
+from ..detection.significance import ExactTest, NullLaw, corrected
 from ..errors import InvalidInputError
 from ..keys.ring import KeyRing
-from .amplitudes import MIN_TOKENS, STATISTIC, Amplitudes
-from .detect import FAINT, Tried, _amplitudes, _check_belongs, _kept_counts, judge, key_settings, library_versions
 from .identification import Identification, UserFinding
-from .probing import Probe, probe_suspect
 from .screening import Screen, exact_statistic
-from .significance import ExactTest, NullLaw, corrected
 from .users import Ledger, SeenUsers, stream_users
 
 _KNOTS = 65  # of the curve z(T), which is almost a line: z between them is good to 1e-3
@@ -207,7 +216,7 @@ def holm(log10_p: Sequence[float], family: int, others: int = 1) -> list[float]:
 
     Examples
     --------
-    >>> from drw_hf.detection.identify import holm
+    >>> from drw_hf.tracing.identify import holm
     >>> [round(10**p, 3) for p in holm([-3, -2, -1], family=4)]
     [0.004, 0.03, 0.2]
     """

@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 
 from ..errors import DatasetError, TeacherError
-from .journal import Answers, Journal
+from ..keys.choices import Task
+from .predictors import ModelPredictor, Predictor, as_predictor, check_distributions
 from .questions import find_text_columns, questions_of
-from .teachers import ModelTeacher, Teacher, as_teacher, check_distributions
+from .store import Answers, Journal
 
 logger = logging.getLogger(__name__)
 
@@ -31,7 +32,7 @@ def label_with_teacher(
     tokenizer: Any = None,
     *,
     text_columns: str | Sequence[str] | None = None,
-    task: str | None = None,
+    task: Task | None = None,
     labels: Sequence[str] | None = None,
     batch_size: int = 32,
     max_length: int | None = None,
@@ -103,14 +104,16 @@ def label_with_teacher(
         "load_from_cache_file": load_from_cache_file,
         "progress": progress,
     }
-    teacher = as_teacher(teacher, tokenizer, task=task, labels=labels, max_length=max_length, max_retries=max_retries)
+    teacher = as_predictor(
+        teacher, tokenizer, task=task, labels=labels, max_length=max_length, max_retries=max_retries
+    )
     if isinstance(dataset, datasets.DatasetDict | datasets.IterableDatasetDict):
         return type(dataset)({name: _label(teacher, split, **settings) for name, split in dataset.items()})
     return _label(teacher, dataset, **settings)
 
 
 def _label(
-    teacher: Teacher,
+    teacher: Predictor,
     dataset: Any,
     *,
     text_columns: str | Sequence[str] | None,
@@ -143,7 +146,7 @@ def _label(
 
 
 def _ask_all(
-    teacher: Teacher, dataset: Any, columns: list[str], batch_size: int, folder: Path, progress: bool
+    teacher: Predictor, dataset: Any, columns: list[str], batch_size: int, folder: Path, progress: bool
 ) -> None:
     """Ask about every row that no journal holds yet; each process its share."""
     from accelerate import PartialState
@@ -154,7 +157,7 @@ def _ask_all(
     asked = known.rows()
     known.close()
     state.wait_for_everyone()  # before anybody writes: all must see the same rows as open
-    if state.num_processes > 1 and isinstance(teacher, ModelTeacher):
+    if state.num_processes > 1 and isinstance(teacher, ModelPredictor):
         teacher.model.to(state.device)
     todo = [row for row in range(len(dataset)) if row not in asked]
     journal = Journal(folder, state.process_index)
@@ -179,7 +182,7 @@ def _ask_all(
     state.wait_for_everyone()
 
 
-def _keep_labels(teacher: Teacher, folder: Path) -> None:
+def _keep_labels(teacher: Predictor, folder: Path) -> None:
     """Beside the answers, the label names that they are in the order of: a callable shows them only as it answers."""
     file = folder / _LABELS_FILE
     if not file.exists():
@@ -189,7 +192,7 @@ def _keep_labels(teacher: Teacher, folder: Path) -> None:
 
 
 def _batches(
-    teacher: Teacher, dataset: Any, columns: list[str], todo: list[int], batch_size: int
+    teacher: Predictor, dataset: Any, columns: list[str], todo: list[int], batch_size: int
 ) -> Iterator[tuple[list[int], list[Any]]]:
     """Batches of rows of like length. The longest come first, so that too large a batch fails at once."""
     for start in range(0, len(todo), batch_size * _BATCHES_SORTED_AT_ONCE):
@@ -201,7 +204,7 @@ def _batches(
             yield [rows[index] for index in picked], [questions[index] for index in picked]
 
 
-def _attach(teacher: Teacher, dataset: Any, folder: Path, finished: Path, fingerprint: str, progress: bool) -> Any:
+def _attach(teacher: Predictor, dataset: Any, folder: Path, finished: Path, fingerprint: str, progress: bool) -> Any:
     """The data set with the answers as columns, written once and read by every process."""
     from accelerate import PartialState
 
@@ -257,7 +260,7 @@ def _as_columns(answers: Sequence[np.ndarray]) -> dict[str, list[Any]]:
     return {PROBABILITIES: list(answers), LABELS: labels}
 
 
-def _features(teacher: Teacher, dataset: Any) -> Any:
+def _features(teacher: Predictor, dataset: Any) -> Any:
     """The data set's features with the two new columns, the teacher's label names among them."""
     from datasets import ClassLabel, Features, List, Value
 
@@ -270,7 +273,7 @@ def _features(teacher: Teacher, dataset: Any) -> Any:
     return Features({**known, PROBABILITIES: probabilities, LABELS: label})
 
 
-def _label_stream(teacher: Teacher, dataset: Any, text_columns: Any, batch_size: int) -> Any:
+def _label_stream(teacher: Predictor, dataset: Any, text_columns: Any, batch_size: int) -> Any:
     """The same for a stream: rows are asked as they pass, in their own order."""
     if teacher.labels is None:
         raise TeacherError("a stream is labelled as it passes, so its labels must be known before; pass labels=[...]")
@@ -287,7 +290,7 @@ def _label_stream(teacher: Teacher, dataset: Any, text_columns: Any, batch_size:
 
 @contextlib.contextmanager
 def _workplace(
-    teacher: Teacher, dataset: Any, columns: list[str], cache_dir: Any, load_from_cache_file: bool
+    teacher: Predictor, dataset: Any, columns: list[str], cache_dir: Any, load_from_cache_file: bool
 ) -> Iterator[tuple[Path, str]]:
     """The folder in which answers are kept, by what was asked of whom; a passing one where that cannot be told."""
     import datasets
@@ -315,7 +318,7 @@ def _workplace(
             journal.unlink()
 
 
-def _identity(teacher: Teacher, vouched: bool) -> str | None:
+def _identity(teacher: Predictor, vouched: bool) -> str | None:
     """What tells a teacher from another: what it would answer, or, for an object that cannot be looked into, its name.
 
     An object's state may change as it answers, so it is recognised by its name, but only in a folder that the user

@@ -1,23 +1,22 @@
-"""Models as commands take them: a folder or a Hub id, of a plain or of a protected classifier."""
+"""Models by the name a user gives: a folder or a Hub id, of a plain or of a protected classifier."""
 
 import contextlib
 import os
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 from transformers import AutoConfig, AutoModelForSequenceClassification, AutoModelForTokenClassification, AutoTokenizer
 
-from ..errors import DrwError, KeyFileError, MissingKeyError, WrongPassphraseError
+from ..errors import DrwError, MissingKeyError
 from ..keys import WatermarkKey
-from ..keys.binding import TASKS, task_of
+from ..keys.binding import task_of
+from ..keys.choices import TASKS, Task
 from ..watermark import (
     WatermarkedConfig,
     WatermarkedModelForSequenceClassification,
     WatermarkedModelForTokenClassification,
 )
 from ..watermark.configuration import is_hub_id
-from .passphrases import open_key
 
 PLAIN = dict(zip(TASKS, (AutoModelForSequenceClassification, AutoModelForTokenClassification), strict=True))
 PROTECTED = dict(
@@ -26,7 +25,7 @@ PROTECTED = dict(
 
 
 class CannotLoadError(DrwError):
-    """A model, a tokenizer or data that was named on the command line is not there, or cannot be read."""
+    """A model or a tokenizer that was named is not there, or cannot be read."""
 
 
 def load_config(name: str) -> Any:
@@ -41,7 +40,7 @@ def load_tokenizer(name: str) -> Any:
         return AutoTokenizer.from_pretrained(name)
 
 
-def load_model(name: str, *, task: str | None = None, key: WatermarkKey | None = None, **options: Any) -> Any:
+def load_model(name: str, *, task: Task | None = None, key: WatermarkKey | None = None, **options: Any) -> Any:
     """The classifier or tagger of a folder or repository; with a key, protected by it.
 
     ``options`` are those of ``from_pretrained``.
@@ -58,23 +57,6 @@ def load_model(name: str, *, task: str | None = None, key: WatermarkKey | None =
         if key is None:
             return PLAIN[task].from_pretrained(name, **options)
         return PROTECTED[task].from_pretrained(name, key=key, **options)
-
-
-def key_of(name: str, key: str | None, passphrase_file: Path | None) -> WatermarkKey | None:
-    """The key that was named for a model, else, for a protected one, the key that lies beside it."""
-    if key is not None:
-        return open_key(key, passphrase_file)
-    if not isinstance(load_config(name), WatermarkedConfig):
-        return None
-    try:
-        return open_key(name, passphrase_file)
-    except WrongPassphraseError:
-        raise
-    except KeyFileError:
-        raise MissingKeyError(
-            f"the model in {name} is protected, and no key lies beside it; pass --key with the folder or repository "
-            "of its key"
-        ) from None
 
 
 @contextlib.contextmanager

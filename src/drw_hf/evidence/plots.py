@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from .memory import STATISTIC as MEMORY
-from .result import DetectionResult, _power_of_ten
+from ..detection.memory import STATISTIC as MEMORY
+from ..detection.result import DetectionResult, _power_of_ten
 
 # Readable in black and white: shapes and line styles differ, not colours alone.
 _INK, _MARK, _LIGHT = "0.15", "#b5232a", "0.65"

@@ -15,15 +15,15 @@ from typing import Any
 
 import numpy as np
 
-from .errors import DatasetError, InvalidInputError, KeyMismatchError, MissingKeyError, UnsupportedModelError
-from .extraction.labelling import LABELS, PROBABILITIES, UNANSWERED, label_with_teacher
-from .extraction.questions import find_gold_column
-from .extraction.teachers import SUM_TOLERANCE
-from .keys.binding import labels_of
-from .keys.key import SCOPES, WatermarkKey
-from .keys.ring import KeyRing
+from ..asking.labelling import LABELS, PROBABILITIES, UNANSWERED, label_with_teacher
+from ..asking.predictors import SUM_TOLERANCE
+from ..asking.questions import find_gold_column
+from ..errors import DatasetError, InvalidInputError, KeyMismatchError, MissingKeyError, UnsupportedModelError
+from ..keys.binding import labels_of
+from ..keys.choices import LABEL_KINDS, SCOPES, LabelKind, Scope
+from ..keys.key import WatermarkKey
+from ..keys.ring import KeyRing
 
-LABEL_KINDS = ("soft", "hard")
 _NO_LABEL = (-100, -1)  # what Trainer leaves out, and the test splits of GLUE
 
 
@@ -107,8 +107,8 @@ def accuracy_bounds(
     epsilon: float,
     tau: float = 0.5,
     frequency: float = 16.0,
-    scope: str = "predicted",
-    label_kind: str = "soft",
+    scope: Scope = "predicted",
+    label_kind: LabelKind = "soft",
     sample_all: bool = False,
 ) -> AccuracyBounds:
     """The accuracy of protected answers, from the clean probabilities alone: Theorem 1 of the paper for m classes.
@@ -143,7 +143,7 @@ def accuracy_bounds(
 
     Examples
     --------
-    >>> from drw_hf.fidelity import accuracy_bounds
+    >>> from drw_hf.planning import accuracy_bounds
     >>> found = accuracy_bounds([[0.9, 0.1], [0.45, 0.55], [0.2, 0.8]], target=1, epsilon=0.2)
     >>> round(found.clean, 4), round(found.bound, 4), round(found.paper_bound, 4)
     (0.75, 0.7333, 0.6333)
@@ -196,7 +196,7 @@ def calibration_error(probabilities: Any, labels: Any, n_bins: int = 15) -> Cali
 
     Examples
     --------
-    >>> from drw_hf.fidelity import calibration_error
+    >>> from drw_hf.planning import calibration_error
     >>> found = calibration_error([[0.9, 0.1], [0.9, 0.1], [0.4, 0.6], [0.3, 0.7]], [0, 1, 1, 1], n_bins=5)
     >>> round(found.ece, 4), round(found.overconfidence, 4)
     (0.375, 0.025)
@@ -428,7 +428,7 @@ def measure_accuracy(
     dict
         ``{"accuracy": {"clean": ..., "protected": ..., "n": ...}}``, over ``n`` texts or, for taggers, words: a word's
         answer is that of its first sub-token, and words beyond the model's limit are left out. As
-        :func:`drw_hf.hub.card.model_card` takes it.
+        :func:`drw_hf.hub.model_card` takes it.
 
     Raises
     ------

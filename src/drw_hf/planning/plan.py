@@ -19,7 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from .detection.amplitudes import (
+from ..asking.predictors import max_length_of
+from ..detection.amplitudes import (
     _HALF_WEIGHT,
     _LOGIT_LIMIT,
     MIN_TOKENS,
@@ -28,11 +29,11 @@ from .detection.amplitudes import (
     _logit,
     _probabilities,
 )
-from .detection.probing import probe_suspect
-from .errors import InvalidInputError
-from .extraction.teachers import max_length_of
-from .fidelity import LABEL_KINDS, accuracy_bounds
-from .keys.key import WatermarkKey
+from ..detection.probing import probe_suspect
+from ..errors import InvalidInputError
+from ..keys.choices import LABEL_KINDS, LabelKind, Scope, Task
+from ..keys.key import WatermarkKey
+from .accuracy import accuracy_bounds
 
 EPSILONS = (0.02, 0.05, 0.1, 0.2)
 LARGEST_EPSILON = 1.0  # how far `Plan.smallest_epsilon` looks
@@ -89,7 +90,7 @@ class PlanRow:
         ``"soft"``: probabilities are served, and the accuracy is that of their argmax. ``"hard"``: drawn labels.
     expected_cost, largest_cost : float
         The accuracy that the mark costs on average over keys, and at most, if the model is calibrated
-        (:func:`drw_hf.fidelity.accuracy_bounds`).
+        (:func:`drw_hf.planning.accuracy_bounds`).
     n_tokens : int
         Distinct tokens that the test has to go by.
     n_effective : float
@@ -104,7 +105,7 @@ class PlanRow:
 
     epsilon: float
     tau: float
-    label_kind: str
+    label_kind: LabelKind
     expected_cost: float
     largest_cost: float
     n_tokens: int
@@ -156,11 +157,13 @@ class Plan:
     n_effective: float
     _prediction: "_Prediction" = field(repr=False)
 
-    def predict(self, epsilon: float, tau: float, label_kind: str) -> PlanRow:
+    def predict(self, epsilon: float, tau: float, label_kind: LabelKind) -> PlanRow:
         """The row of any other choice."""
         return self._prediction.row(epsilon, tau, label_kind)
 
-    def smallest_epsilon(self, p_value: float, label_kind: str = "soft", tau: float | None = None) -> float | None:
+    def smallest_epsilon(
+        self, p_value: float, label_kind: LabelKind = "soft", tau: float | None = None
+    ) -> float | None:
         """The smallest ε with which the predicted p-value is this small.
 
         Parameters
@@ -196,7 +199,7 @@ class Plan:
             low, high = (low, middle) if reached(middle) else (middle, high)
         return high
 
-    def cheapest(self, p_value: float, label_kind: str = "soft") -> PlanRow | None:
+    def cheapest(self, p_value: float, label_kind: LabelKind = "soft") -> PlanRow | None:
         """Of the plan's τ, each with its smallest ε, the one that costs the least accuracy; None if none reaches p."""
         rows = [
             self.predict(epsilon, tau, label_kind)
@@ -205,7 +208,7 @@ class Plan:
         ]
         return min(rows, key=lambda row: row.expected_cost, default=None)
 
-    def tokens_factor(self, p_value: float, label_kind: str = "soft") -> float:
+    def tokens_factor(self, p_value: float, label_kind: LabelKind = "soft") -> float:
         """How many times as many distinct tokens would reach a p-value at the largest ε, with the best τ of the plan.
 
         log p grows with their number, so this is what is missing: at most 1 where nothing is.
@@ -222,7 +225,7 @@ def plan(
     epsilons: Sequence[float] = EPSILONS,
     taus: Sequence[float] = (0.5,),
     frequency: float = 16.0,
-    scope: str = "predicted",
+    scope: Scope = "predicted",
     label_kinds: Sequence[str] = LABEL_KINDS,
     queries: int | None = None,
     n_texts: int | None = None,
@@ -371,7 +374,7 @@ class Traffic:
         How many texts the sample holds.
     """
 
-    task: str
+    task: Task
     labels: tuple[str, ...]
     hash_rule: str
     probabilities: np.ndarray
@@ -385,7 +388,7 @@ def observe_traffic(
     tokenizer: Any,
     *,
     hash_rule: Any = None,
-    task: str | None = None,
+    task: Task | None = None,
     text_columns: str | Sequence[str] | None = None,
     max_queries: int | None = None,
     max_length: int | None = None,
@@ -432,7 +435,7 @@ def plan_protection(
     *,
     target: str | int,
     hash_rule: Any = None,
-    task: str | None = None,
+    task: Task | None = None,
     text_columns: str | Sequence[str] | None = None,
     max_queries: int | None = None,
     max_length: int | None = None,
@@ -563,13 +566,13 @@ class _Prediction:
     called: np.ndarray  # those of p that say c*
     target: int
     frequency: float
-    scope: str
+    scope: Scope
     phi: Mapping[str, float | Mapping[float, float]]
     sigma: float
     n_tokens: int
     n_effective: float
 
-    def effect(self, epsilon: float, tau: float, label_kind: str) -> float:
+    def effect(self, epsilon: float, tau: float, label_kind: LabelKind) -> float:
         """γ."""
         if label_kind not in self.phi:
             raise InvalidInputError(
@@ -582,13 +585,13 @@ class _Prediction:
         depth = mark_depth(self.called, self.target, epsilon)
         return copied * depth * math.sqrt(key_variance(tau, self.frequency)) / self.sigma
 
-    def z_score(self, epsilon: float, tau: float, label_kind: str) -> float:
+    def z_score(self, epsilon: float, tau: float, label_kind: LabelKind) -> float:
         return self.z_of(self.effect(epsilon, tau, label_kind))
 
     def z_of(self, effect: float) -> float:
         return math.sqrt(self.n_effective * math.log1p(effect**2))
 
-    def row(self, epsilon: float, tau: float, label_kind: str) -> PlanRow:
+    def row(self, epsilon: float, tau: float, label_kind: LabelKind) -> PlanRow:
         accuracy = accuracy_bounds(
             self.p,
             target=self.target,

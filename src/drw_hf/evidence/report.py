@@ -18,12 +18,13 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
+from ..detection.detect import FAINT, SUGGESTIVE
+from ..detection.memory import STATISTIC as MEMORY
+from ..detection.result import NOT_COMMITTED, DetectionResult, as_iso, moment_of, probe_path
 from ..errors import InvalidInputError
+from ..keys.choices import VERDICTS
 from ..keys.files import ARRAYS_FILE, KEY_FILE, write_atomically
-from .detect import FAINT, SUGGESTIVE
-from .memory import STATISTIC as MEMORY
 from .plots import draw_panels, draw_score
-from .result import NOT_COMMITTED, DetectionResult, as_iso, moment_of, probe_path
 
 REDACTED_FORMAT = "drw-evidence-redacted-1"
 PAGE, EVIDENCE = "report.html", "evidence.json"
@@ -50,7 +51,6 @@ _KINDS = {
     dict[str, str]: dict,
     dict[str, Any] | None: dict | None,
 }
-_VERDICTS = ("detected", "not detected", "undecided")
 _UNPROVEN = (
     "<li><strong>Not that the suspect is free of marked answers.</strong> That no mark was found is not proof that "
     "there is none.</li>"
@@ -193,8 +193,8 @@ def _check(result: DetectionResult) -> None:
             problem = f"{entry.name} of the result is not finite"
         elif entry.name == "level" and not 0.0 < value < 1.0:
             problem = "level of the result is not between 0 and 1"
-        elif entry.name == "verdict" and value not in _VERDICTS:
-            problem = f"verdict of the result is none of {list(_VERDICTS)}"
+        elif entry.name == "verdict" and value not in VERDICTS:
+            problem = f"verdict of the result is none of {list(VERDICTS)}"
         else:
             continue
         raise InvalidInputError(f"{problem}; restore the file it was read from")

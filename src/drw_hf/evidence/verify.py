@@ -20,15 +20,7 @@ from typing import Any, Literal
 
 from ..detection.detect import Tried, examine, key_settings
 from ..detection.probing import Probe
-from ..detection.result import (
-    DetectionResult,
-    as_iso,
-    authenticate,
-    moment_of,
-    probe_path,
-    read_document,
-    refer_to,
-)
+from ..detection.result import DetectionResult, as_iso, authenticate, moment_of, probe_path, read_document, refer_to
 from ..errors import DrwError, EvidenceError, HubError, InvalidInputError
 from ..keys.key import WatermarkKey
 from .commitments import CommitmentRecord, NotCommitted, verify_commitment
@@ -136,7 +128,7 @@ def verify_evidence(
         When the suspect was first seen, where the evidence does not say; it must not contradict the evidence. Without
         a time zone it is UTC, and a date is the beginning of that day.
     token, revision
-        For the repository, as in :func:`drw_hf.hub.verify_commitment`.
+        For the repository, as in :func:`drw_hf.evidence.verify_commitment`.
 
     Returns
     -------

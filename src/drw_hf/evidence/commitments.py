@@ -20,8 +20,8 @@ from ..errors import EvidenceError, HubError, TimestampError
 from ..keys.files import KEY_FILE, POINTER_FILE, parse_json
 from ..keys.key import WatermarkKey
 from ..keys.ring import KeyRing
-from .history import History, Snapshot
-from .requests import full_name, hub_errors
+from ..repositories.history import History, Snapshot
+from ..repositories.requests import full_name, hub_errors
 from .timestamps import Timestamp, check_trust, commitment_bytes, is_stamp_of, request_timestamp, verify_timestamp
 
 logger = logging.getLogger(__name__)

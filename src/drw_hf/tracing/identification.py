@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
+from ..detection.probing import Probe
+from ..detection.result import _power_of_ten, probe_path
 from ..errors import InvalidInputError
 from ..keys.files import write_atomically
-from .probing import Probe
-from .result import _power_of_ten, probe_path
 
 FORMAT = "drw-identification-1"
 _NOT_SAVED = ("log10_p_values", "probe")

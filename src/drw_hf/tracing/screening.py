@@ -14,9 +14,9 @@ import numpy as np
 import torch
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
+from ..detection.significance import NullLaw, _loss
 from ..errors import InvalidInputError
 from ..keys.derivation import BLOCK_BYTES, keystream_blocks, to_unit_interval
-from .significance import NullLaw, _loss
 
 _CELLS = 2**16
 _BLOCKS_AT_ONCE = 2**16  # AES blocks of the users scored together: 1 MB, which stays in the cache

@@ -1,0 +1,26 @@
+"""Names of a package that are imported when they are first asked for."""
+
+import importlib
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any
+
+
+def lazy(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """``__getattr__`` and ``__dir__`` of a package whose names live in ``homes``: name to submodule.
+
+    A name that is its own home is that submodule.
+    """
+
+    def __getattr__(name: str) -> Any:
+        if name not in homes:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        module = importlib.import_module(f"{package}.{homes[name]}")
+        value = module if name == homes[name] else getattr(module, name)
+        setattr(sys.modules[package], name, value)  # next time nobody has to ask
+        return value
+
+    def __dir__() -> list[str]:
+        return sorted(sys.modules[package].__all__)
+
+    return __getattr__, __dir__
