@@ -484,11 +484,8 @@ def test_a_push_carries_the_sealed_key_and_a_pull_finds_it(hub, here):
 
 
 def bare(code, *arguments, **environment):
-    """Run the commands in a process of their own, without the package around them, which imports torch."""
-    start = (
-        f"import sys, types; package = types.ModuleType('drw_hf'); package.__path__ = {drw_hf.__path__!r}\n"
-        f"sys.modules['drw_hf'] = package\nfrom drw_hf.cli.main import app\n{code}"
-    )
+    """Run the commands in a process of their own, as the console script does."""
+    start = f"import sys, drw_hf_console\nfrom drw_hf.cli.main import app\n{code}"
     settings = {**os.environ, "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1", **environment}
     return subprocess.run([sys.executable, "-c", start, *arguments], capture_output=True, text=True, env=settings)
 
@@ -499,6 +496,28 @@ def test_help_imports_none_of_the_libraries_that_commands_need():
     code += "print(sorted({'torch', 'transformers', 'datasets', 'numpy', 'matplotlib'} & set(sys.modules)))"
     found = bare(code)
     assert found.stdout.count("Usage: ") == 1 + len(COMMANDS) and found.stdout.splitlines()[-1] == "[]", found.stderr
+
+
+CONSOLE = Path(sys.executable).parent / "drw-hf"
+
+
+def test_the_console_script_answers_without_the_libraries_and_commands_know_protected_models(story, here):
+    told = subprocess.run(
+        [CONSOLE, "--version"], env={**os.environ, "PYTHONPROFILEIMPORTTIME": "1"}, capture_output=True, text=True
+    )
+    assert told.stdout.strip() == drw_hf.__version__
+    imported = {line.split("|")[-1].strip() for line in told.stderr.splitlines()}
+    assert "drw_hf.cli.main" in imported and imported.isdisjoint({"torch", "transformers", "numpy", "drw_hf.keys"})
+    line = [CONSOLE, *"label protected few.jsonl --key key --output by-the-script".split()]
+    run = subprocess.run(line, capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+    assert len(datasets.load_from_disk(here / "by-the-script")) == 4
+
+
+def test_importing_the_package_registers_the_protected_models():
+    code = "import drw_hf, transformers; print(type(transformers.AutoConfig.for_model('drw_watermarked')).__name__)"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert run.stdout.strip() == "WatermarkedConfig", run.stderr
 
 
 def test_help_lists_every_command_and_each_has_json_and_an_example():

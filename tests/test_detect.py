@@ -7,6 +7,7 @@ trained students are in test_theft.
 import dataclasses
 import json
 import math
+import os
 
 import numpy as np
 import pytest
@@ -18,7 +19,15 @@ from drw_hf import DetectionResult, WatermarkKey, detect
 from drw_hf.detection import Probe, p_snr
 from drw_hf.detection.detect import Tried, judge
 from drw_hf.detection.significance import ExactTest
-from drw_hf.errors import DatasetError, DrwError, InvalidInputError, KeyMismatchError, TeacherAnswerError
+from drw_hf.errors import (
+    DatasetError,
+    DrwError,
+    FileNotWrittenError,
+    InvalidInputError,
+    KeyFileError,
+    KeyMismatchError,
+    TeacherAnswerError,
+)
 from drw_hf.watermark.marking import OutputOptions, protect
 from drw_hf.watermark.tokens import Query
 from small_models import TAGS
@@ -300,3 +309,28 @@ def test_every_error_is_ours():
     for suspect, texts in (([], []), ([np.ones(4) / 4], [{"input_ids": [0, 0]}])):
         with pytest.raises(DrwError):
             detect(suspect, texts, key=key)
+
+
+def test_a_full_disk_is_told_as_such_and_leaves_what_was_there(tmp_path, monkeypatch):
+    key = make_key()
+    rows, clean, marked, _ = make_case(key, n_rows=60)
+    result = detect(marked, rows, key=key, victim=clean)
+    result.save(tmp_path / "evidence.json")
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+
+    def full(_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    again = detect(marked, rows, key=key)
+    for write in (
+        lambda: again.save(tmp_path / "evidence.json"),
+        lambda: again.probe.save(tmp_path / "evidence.probe.npz"),
+        lambda: again.report(tmp_path / "report"),
+    ):
+        with pytest.raises(FileNotWrittenError, match="No space left on device; nothing was changed") as caught:
+            write()
+        assert not isinstance(caught.value, KeyFileError), "it is no key that was not written"
+    with pytest.raises(KeyFileError, match="No space left"):
+        key.save_pretrained(tmp_path / "key")
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()} == before

@@ -1,8 +1,11 @@
 """label_with_teacher: anybody asked, once, with every answer kept."""
 
+import os
 import signal
+import sqlite3
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import datasets
@@ -16,9 +19,11 @@ from hypothesis import strategies as st
 from transformers import pipeline
 
 from drw_hf import label_with_teacher
+from drw_hf.asking import Predictor
 from drw_hf.asking.predictors import RetryingPredictor, as_predictor, first_positions, join_words, pause_after
 from drw_hf.asking.questions import find_text_columns
-from drw_hf.errors import DatasetError, TeacherAnswerError, TeacherError
+from drw_hf.asking.store import Journal
+from drw_hf.errors import DatasetError, KeptAnswersError, TeacherAnswerError, TeacherError
 from inference_server import InferenceServer
 from small_models import TAGS, make_batch, make_key, make_model, make_tokenizer, make_victim
 from test_leaks import assert_clean
@@ -542,3 +547,140 @@ def test_aggregated_entities_are_spread_over_their_words():
         [["a"]]
     )
     assert TAGS[nothing[0].argmax()] == "O"
+
+
+# -- many at once, and damage
+
+AT_ONCE = """
+import os, sys, time
+from pathlib import Path
+from datasets import Dataset
+from drw_hf import label_with_teacher
+folder = Path({folder!r})
+class Service:
+    def __call__(self, texts):
+        with (folder / "asked").open("a") as file:
+            file.writelines(f"{{os.getpid()}} {{text}}\\n" for text in texts)
+        time.sleep(0.02)
+        return [{{"negative": 0.25, "positive": 0.75}} for _ in texts]
+rows = Dataset.from_dict({{"text": [f"text {{number}}" for number in range(200)]}})
+children = []
+for _ in range(3):  # three processes, for the time of one import
+    children.append(os.fork())
+    if children[-1] == 0:
+        labelled = label_with_teacher(Service(), rows, batch_size=2, cache_dir=folder, progress=False)
+        (folder / f"result-{{os.getpid()}}").write_text(str(sum(labelled["teacher_labels"][:])))
+        os._exit(0)
+for child in children:
+    os.waitpid(child, 0)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_processes_that_do_the_same_at_once_ask_everything_once_and_none_breaks(tmp_path):
+    """They used to delete each other's journal: "attempt to write a readonly database"."""
+    asked = tmp_path / "asked"
+    code = AT_ONCE.format(folder=str(tmp_path))
+    process = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True)
+    while process.poll() is None and (not asked.exists() or len(asked.read_text().splitlines()) < 40):
+        time.sleep(0.01)
+    first = int(asked.read_text().split()[0])
+    os.kill(first, signal.SIGKILL)  # whoever waits goes on where it stopped
+    error = process.communicate(timeout=120)[1]
+    results = {int(path.name.split("-")[1]): path.read_text() for path in tmp_path.glob("result-*")}
+    assert first not in results and list(results.values()) == ["200", "200"], error
+    texts = [line.split(" ", 1)[1] for line in asked.read_text().splitlines()]
+    assert len(set(texts)) == 200 and len(texts) <= 202, "all but the batch that was killed are asked once"
+    assert error.count("waiting until it is done") == 2
+
+
+def interrupted(texts, folder):
+    """Answers of a run that broke midway; returns its journal."""
+    with pytest.raises(TeacherError):
+        label(Counting(breaks_at=2), texts, cache_dir=folder, max_retries=0)
+    (journal,) = folder.rglob("answers-0.sqlite")
+    return journal
+
+
+@pytest.mark.parametrize("damage", ["overwritten", "cut", "another table"])
+def test_a_damaged_journal_is_named_and_left_as_it_is(texts, tmp_path, damage):
+    journal = interrupted(texts, tmp_path)
+    content = journal.read_bytes()
+    if damage == "another table":
+        journal.unlink()
+        with sqlite3.connect(journal) as connection:
+            connection.execute("CREATE TABLE answers (something INTEGER)")
+    else:
+        journal.write_bytes(b"not a database" * 99 if damage == "overwritten" else content[:3000])
+    before = journal.read_bytes()
+    service = Counting()
+    with pytest.raises(KeptAnswersError, match=r"answers-0\.sqlite are damaged"):
+        label(service, texts, cache_dir=tmp_path)
+    assert not service.asked
+    assert journal.read_bytes() == before
+    journal.write_bytes(content)  # from a backup
+    assert label(service, texts, cache_dir=tmp_path)["teacher_labels"][:] == [1] * len(TEXTS)
+    assert len(service.asked) == len(TEXTS) - 3, "what was kept is not asked again"
+
+
+def test_a_journal_that_cannot_be_written_says_why_and_keeps_what_there_is(texts, tmp_path, monkeypatch):
+    journal = interrupted(texts, tmp_path)
+    write = Journal.write
+
+    def on_a_full_disk(self, rows, answers):
+        self._connection.execute("PRAGMA max_page_count = 1")  # as small as it is: SQLite says that the disk is full
+        write(self, rows, [np.tile(answer, 5000) for answer in answers])
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Journal, "write", on_a_full_disk)
+        with pytest.raises(KeptAnswersError, match=r"full.*free the space"):
+            label(Counting(), texts, cache_dir=tmp_path)
+    assert journal.exists()
+    service = Counting()
+    label(service, texts, cache_dir=tmp_path)
+    assert len(service.asked) == len(TEXTS) - 3
+
+
+@pytest.mark.parametrize("name", ["labelled.arrow", "labels.json"])
+def test_a_damaged_result_of_an_earlier_run_is_named_and_not_used(texts, tmp_path, name):
+    label(Counting(), texts, cache_dir=tmp_path)
+    (file,) = tmp_path.rglob(name)
+    file.write_bytes(file.read_bytes()[:-5] if name == "labels.json" else file.read_bytes()[:300])
+    with pytest.raises(KeptAnswersError, match=f"{name}.*delete the folder"):
+        label(Counting(), texts, cache_dir=tmp_path)
+
+
+# -- a predictor of the user's own
+
+
+class Alike(Predictor):
+    """The least that a subclass must have: nobody can tell what it would answer."""
+
+    task = "sequence-classification"
+
+    def __init__(self, name=None):
+        self.labels, self.asked = tuple(LABELS), 0
+        if name is not None:
+            self.name = name
+
+    def answer(self, questions):
+        self.asked += len(questions)
+        return [np.array([0.25, 0.75], dtype=np.float32) for _ in questions]
+
+    def fingerprint(self):
+        return None
+
+
+@pytest.mark.parametrize("name", [None, "mine"])
+def test_answers_of_a_predictor_without_a_fingerprint_are_kept_in_a_folder_that_the_user_names(texts, tmp_path, name):
+    first, second, other = Alike(name), Alike(name), Alike("another one")
+    for predictor in (first, second, other):
+        assert label(predictor, texts, cache_dir=tmp_path)["teacher_labels"][:] == [1] * len(TEXTS)
+    assert (first.asked, second.asked, other.asked) == (len(TEXTS), 0, len(TEXTS))
+
+
+def test_without_such_a_folder_it_is_asked_every_time(texts):
+    predictor = Alike()
+    for _ in range(2):
+        label(predictor, texts)
+    assert predictor.asked == 2 * len(TEXTS)

@@ -4,11 +4,14 @@ The needles are the secret in its usual spellings, the sub-keys, the vectors and
 the parameters that a thief would like to know. A control test plants each needle and finds it again.
 """
 
+import importlib
+import inspect
 import logging
 import os
 import pickle
 import subprocess
 import sys
+import traceback
 import zipfile
 from pathlib import Path
 
@@ -17,6 +20,8 @@ import torch
 from safetensors.torch import load_file
 from transformers import Trainer
 
+import drw_hf
+from drw_hf import KeyRing, WatermarkKey
 from drw_hf.watermark.tables import tables_on
 from needles import leaks_in, needles
 from small_models import make_batch, make_key, make_model, make_victim
@@ -166,6 +171,116 @@ def test_loading_logs_nothing_of_key_or_passphrase(tmp_path, caplog, capfd):
     assert "sesame" not in told and victim.key.secret.hex() not in told
     (tmp_path / "told.txt").write_text(told)
     assert_clean(victim.key, tmp_path)
+
+
+# -- errors: every public function that takes a passphrase, failing while it has it
+
+WORDS = "open sesame, but not for them"
+
+
+def broken(folder):
+    """A file where a folder should be."""
+    (folder / "in the way").write_text("")
+    return folder / "in the way" / "below"
+
+
+def failures(tmp_path):
+    """Calls that fail with a passphrase in hand, by the name of the public function they call."""
+    victim, ring = make_victim(), KeyRing.generate(make_model(), target=1, special_token_ids=[0, 1, 2, 3, 4])
+    model_class, key, there = type(victim), victim.key, tmp_path / "there"
+    victim.save_pretrained(there / "model")
+    key.save_pretrained(there / "key", passphrase="another one")
+    ring.save_pretrained(there / "ring", passphrase="another one")
+    (there / "empty").mkdir()
+    (there / "damaged").mkdir()
+    (there / "damaged" / "drw_key.json").write_text((there / "key" / "drw_key.json").read_text()[:-40])
+    (there / "unreadable").mkdir()
+    (there / "unreadable" / "config.json").write_text("no json")
+    words, nowhere = {"passphrase": WORDS}, broken(tmp_path)
+    calls = [
+        ("WatermarkKey.from_pretrained", lambda: WatermarkKey.from_pretrained(there / "key", **words)),
+        ("WatermarkKey.from_pretrained", lambda: WatermarkKey.from_pretrained(there / "damaged", **words)),
+        ("WatermarkKey.from_pretrained", lambda: WatermarkKey.from_pretrained(there / "empty", **words)),
+        ("WatermarkKey.from_pretrained", lambda: WatermarkKey.from_pretrained("no id/at all/", **words)),
+        ("KeyRing.from_pretrained", lambda: KeyRing.from_pretrained(there / "ring", **words)),
+        ("KeyRing.from_pretrained", lambda: KeyRing.from_pretrained(there / "key", **words)),
+        ("KeyRing.from_pretrained", lambda: KeyRing.from_pretrained("owner/offline", **words)),
+    ]
+    for holder, name in ((key, "WatermarkKey"), (ring, "KeyRing")):
+        surrogate = {"passphrase": WORDS + "\ud800"}
+        calls += [
+            (f"{name}.save_pretrained", lambda h=holder: h.save_pretrained(nowhere, **words)),
+            (f"{name}.save_pretrained", lambda h=holder: h.save_pretrained(nowhere)),
+            (f"{name}.save_pretrained", lambda h=holder, s=surrogate: h.save_pretrained(tmp_path / "new", **s)),
+            (f"{name}.to_files", lambda h=holder, s=surrogate: h.to_files(**s)),
+            (f"{name}.to_files", lambda h=holder: h.to_files(passphrase=WORDS.encode())),
+            (f"{name}.push_to_hub", lambda h=holder: h.push_to_hub("owner/offline", **words)),
+            (f"{name}.push_to_hub", lambda h=holder: h.push_to_hub("no id/at all/", **words)),
+        ]
+    name = model_class.__name__
+    calls += [
+        (f"{name}.from_pretrained", lambda: model_class.from_pretrained(there / "model", key=there / "key", **words)),
+        (
+            f"{name}.from_pretrained",
+            lambda: model_class.from_pretrained(there / "model", key=there / "empty", **words),
+        ),
+        (f"{name}.from_pretrained", lambda: model_class.from_pretrained(there / "unreadable", key=key, **words)),
+        (f"{name}.from_pretrained", lambda: model_class.from_pretrained("owner/offline", **words)),
+        (f"{name}.from_model", lambda: model_class.from_model(make_model(), key=there / "key", **words)),
+        (f"{name}.from_model", lambda: model_class.from_model(make_model(), key=there / "nothing", **words)),
+        (f"{name}.from_model", lambda: model_class.from_model(make_model(num_labels=3), key=key, **words)),
+        (f"{name}.push_to_hub", lambda: victim.push_to_hub("owner/offline", **words)),
+        (f"{name}.push_to_hub", lambda: victim.push_to_hub("owner/offline", push_key=False, **words)),
+    ]
+    return calls, (
+        key.secret.hex(),
+        repr(key.secret),
+        ring.secret.hex(),
+        repr(ring.secret),
+        WORDS,
+        repr(WORDS.encode()),
+    )
+
+
+def what_reporters_show(error):
+    """The locals of every frame but the tests' own, along the whole chain of errors, and the errors themselves."""
+    shown, pending, seen = [], [error], set()
+    while pending:
+        one = pending.pop()
+        if one is None or id(one) in seen:
+            continue
+        seen.add(id(one))
+        frames = [frame for frame, _ in traceback.walk_tb(one.__traceback__) if frame.f_code.co_filename != __file__]
+        shown += [repr(one), repr(one.args), repr(vars(one)), *(repr(frame.f_locals) for frame in frames)]
+        pending += [one.__cause__, one.__context__]
+    return "\n".join(shown)
+
+
+def test_no_error_shows_a_passphrase_or_a_secret(tmp_path):
+    calls, secrets = failures(tmp_path)
+    for number, (name, call) in enumerate(calls):
+        with pytest.raises(Exception) as caught:
+            call()
+        places = [os.path.basename(entry.filename) for entry in traceback.extract_tb(caught.value.__traceback__)]
+        assert len(places) > 3, f"{name}: a traceback still tells where it happened"
+        found = [secret[:12] for secret in secrets if secret in what_reporters_show(caught.value)]
+        assert not found, f"failure {number}: {name}"
+
+
+def test_every_public_function_that_takes_a_passphrase_is_among_them(tmp_path):
+    rooms = "keys watermark asking extraction detection tracing evidence planning metrics hub".split()
+    packages = [drw_hf, *(importlib.import_module(f"drw_hf.{room}") for room in rooms)]
+    names = [(package, name) for package in packages for name in package.__all__ if name != "__version__"]
+    public = {id(value): value for value in (getattr(package, name) for package, name in names)}
+    takes = set()
+    for value in public.values():
+        members = inspect.getmembers(value) if inspect.isclass(value) else [(value.__name__, value)]
+        for name, function in members:
+            if inspect.isfunction(function) or inspect.ismethod(function):
+                if "passphrase" in inspect.signature(function).parameters:
+                    takes.add(f"{value.__name__}.{name}")
+    twins = {name.replace("ForTokenClassification", "ForSequenceClassification") for name in takes}
+    assert twins == {name for name, _ in failures(tmp_path)[0]}
 
 
 def test_what_a_save_does_give_away_is_the_clean_model(tmp_path):

@@ -65,6 +65,14 @@ class TeacherAnswerError(DrwError, ValueError):
     """A teacher answered with something that is not a prediction: NaN, no distribution, unknown labels."""
 
 
+class KeptAnswersError(DrwError, OSError):
+    """Answers that were kept on disk cannot be read or added to: the file is damaged, or the disk is full."""
+
+
+class FileNotWrittenError(DrwError, OSError):
+    """A result, a probe or a report could not be written; what was there before is still there."""
+
+
 class HubError(DrwError, OSError):
     """The Hub did not do what was asked of it; nothing was left half-done there."""
 

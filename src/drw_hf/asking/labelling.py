@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import DatasetError, TeacherError
+from ..errors import DatasetError, KeptAnswersError, TeacherError
 from ..keys.choices import Task
 from .predictors import ModelPredictor, Predictor, as_predictor, check_distributions
 from .questions import find_text_columns, questions_of
-from .store import Answers, Journal
+from .store import Answers, Journal, locked
 
 logger = logging.getLogger(__name__)
 
@@ -191,6 +191,25 @@ def _keep_labels(teacher: Predictor, folder: Path) -> None:
         os.replace(temporary, file)
 
 
+def _kept_labels(folder: Path) -> list[str]:
+    with _damage_told(folder / _LABELS_FILE):
+        return json.loads((folder / _LABELS_FILE).read_text())
+
+
+@contextlib.contextmanager
+def _damage_told(file: Path) -> Iterator[None]:
+    """Around reading what an earlier run finished."""
+    import pyarrow
+
+    try:
+        yield
+    except (json.JSONDecodeError, UnicodeDecodeError, pyarrow.ArrowInvalid) as error:
+        raise KeptAnswersError(
+            f"the answers kept in {file} are damaged ({type(error).__name__}), and nothing was changed; restore the "
+            f"file from a backup, or delete the folder {file.parent} to have everything asked again"
+        ) from None
+
+
 def _batches(
     teacher: Predictor, dataset: Any, columns: list[str], todo: list[int], batch_size: int
 ) -> Iterator[tuple[list[int], list[Any]]]:
@@ -209,7 +228,7 @@ def _attach(teacher: Predictor, dataset: Any, folder: Path, finished: Path, fing
     from accelerate import PartialState
 
     if teacher.labels is None:  # all was answered in an earlier run, or by other processes
-        teacher.learn_labels(json.loads((folder / _LABELS_FILE).read_text()))
+        teacher.learn_labels(_kept_labels(folder))
     features = _features(teacher, dataset)
     answers: Answers | None = None
 
@@ -219,7 +238,7 @@ def _attach(teacher: Predictor, dataset: Any, folder: Path, finished: Path, fing
         return _as_columns(answers.read(rows))
 
     state = PartialState()
-    with state.main_process_first(), _bars_of_datasets(progress):
+    with state.main_process_first(), _bars_of_datasets(progress), _damage_told(finished):
         labelled = dataset.map(
             look_up,
             batched=True,
@@ -309,13 +328,16 @@ def _workplace(
         return
     root = Path(_as_main_says(str(cache_dir if cache_dir is not None else _cache_root(dataset))))
     folder = root / f"drw-labels-{fingerprint}"
-    if not load_from_cache_file:
-        with PartialState().main_process_first():
+    state = PartialState()
+    with locked(folder) if state.is_main_process else contextlib.nullcontext():
+        if state.is_main_process and not load_from_cache_file:
             shutil.rmtree(folder, ignore_errors=True)
-    yield folder, fingerprint
-    for journal in folder.glob("answers-*.sqlite"):  # all is in the Arrow file now
-        with contextlib.suppress(OSError):
-            journal.unlink()
+        state.wait_for_everyone()  # the other processes of this run work under the main one's lock
+        yield folder, fingerprint
+        state.wait_for_everyone()
+        for journal in folder.glob("answers-*.sqlite") if state.is_main_process else ():
+            with contextlib.suppress(OSError):  # all is in the Arrow file now
+                journal.unlink()
 
 
 def _identity(teacher: Predictor, vouched: bool) -> str | None:
@@ -324,7 +346,7 @@ def _identity(teacher: Predictor, vouched: bool) -> str | None:
     An object's state may change as it answers, so it is recognised by its name, but only in a folder that the user
     named and so vouches for. Functions are recognised by their code; a lambda has no name.
     """
-    stateful = teacher.black_box and not hasattr(getattr(teacher, "function", None), "__code__")
+    stateful = teacher.black_box and not hasattr(teacher.function, "__code__")
     found = None if stateful and vouched else teacher.fingerprint()
     if found is None and vouched and "<lambda>" not in teacher.name:
         found = f"{teacher.name} {teacher.task} {teacher.given_labels}"

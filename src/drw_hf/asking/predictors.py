@@ -5,11 +5,12 @@ array each: (m,) for a text, (number of words or tokens, m) for token tasks. A r
 answered (it lay beyond the length limit, or has no token of its own).
 """
 
+import functools
 import hashlib
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -17,20 +18,38 @@ import torch
 from ..errors import ConfigurationError, DatasetError, DrwError, TeacherAnswerError, TeacherError
 from ..keys.binding import labels_of, task_of, tokenizer_fingerprint
 from ..keys.choices import Task
-from .questions import Question
+from .questions import Question, are_pairs, are_tokenised
 
 SUM_TOLERANCE = 1e-2  # scores that a service rounded to two digits still count as a distribution
 _RETRIED_STATUS = {408, 425, 429, 500, 502, 503, 504}
+
+
+class InferenceService(Protocol):
+    """What is called of a ``huggingface_hub.InferenceClient``."""
+
+    @property
+    def text_classification(self) -> Callable[..., Any]:
+        """One text to the scores of its labels."""
+
+    @property
+    def token_classification(self) -> Callable[..., Any]:
+        """One text to the entities in it."""
 
 
 class Predictor(ABC):
     """Something that answers questions."""
 
     labels: tuple[str, ...] | None  # None until a callable's first answer shows them
+    given_labels: tuple[str, ...] | None = None  # those that the user named, whatever the answers show
     task: Task
-    name: str
+    function: Callable[..., Any] | None = None  # what a callable is behind it all
     black_box: bool = False  # whether two of them can be told apart only by trying
     one_by_one: bool = False  # whether a batch is many requests, each of which may fail
+
+    @functools.cached_property
+    def name(self) -> str:
+        """What messages and evidence call it, and what its kept answers go by where nothing else tells it."""
+        return f"{type(self).__module__}.{type(self).__qualname__}"
 
     @abstractmethod
     def answer(self, questions: list[Question]) -> list[np.ndarray]:
@@ -49,8 +68,12 @@ class Predictor(ABC):
         return [_rough_length(question) for question in questions]
 
 
+# Who can be asked: a path or repo id, a model, a client, or whatever can be called, as functions and pipelines can.
+Teacher = str | torch.nn.Module | Predictor | InferenceService | Callable[..., Any]
+
+
 def as_predictor(
-    teacher: Any,
+    teacher: Teacher,
     tokenizer: Any = None,
     *,
     task: Task | None = None,
@@ -81,6 +104,8 @@ def as_predictor(
 class ModelPredictor(Predictor):
     """A transformers model in this process."""
 
+    labels: tuple[str, ...]
+
     def __init__(self, model: torch.nn.Module, tokenizer: Any, *, task: Task | None, max_length: int | None):
         if tokenizer is None:
             raise TeacherError("a model needs its tokenizer to be asked; pass tokenizer=...")
@@ -88,14 +113,16 @@ class ModelPredictor(Predictor):
         own = task_of(model)
         if task and own and task != own:
             raise ConfigurationError(f"{type(model).__name__} is for {own}; it cannot be asked about {task}")
-        self.task = task or own or ""
-        if not self.task:
+        known = task or own
+        if not known:
             raise TeacherError(
                 f"{type(model).__name__} does not tell its task; pass task='token-classification' or so"
             )
-        self.labels = labels_of(model.config)
-        self.name = model.config.name_or_path or type(model).__name__
-        own_limit = max_length_of(tokenizer, model.config)
+        self.task = known
+        config: Any = model.config
+        self.labels = labels_of(config)
+        self.name = config.name_or_path or type(model).__name__
+        own_limit = max_length_of(tokenizer, config)
         self.max_length = min(max_length or own_limit, own_limit)
 
     @torch.no_grad()
@@ -118,18 +145,18 @@ class ModelPredictor(Predictor):
 
     def encode(self, questions: list[Question]) -> Any:
         """Padded tensors for the model."""
-        if isinstance(questions[0], dict):
+        if are_tokenised(questions):
             cut = [{name: list(value)[: self.max_length] for name, value in row.items()} for row in questions]
             return self.tokenizer.pad(cut, return_tensors="pt")
         return tokenize(self.tokenizer, questions, self.max_length, padding=True, return_tensors="pt")
 
     def units(self, questions: list[Question], encoding: Any) -> list[list[int | None]]:
         """For every word of every question (or token, of tokenised ones) the position of its answer."""
-        if isinstance(questions[0], dict):
+        if are_tokenised(questions):
             special = ids_that_are_no_word(self.tokenizer)
             left = getattr(self.tokenizer, "padding_side", "right") == "left"
             length = encoding["input_ids"].shape[1]
-            units = []
+            units: list[list[int | None]] = []
             for row in questions:
                 shift = length - min(len(row["input_ids"]), self.max_length) if left else 0
                 attended = row.get("attention_mask", [1] * len(row["input_ids"]))
@@ -145,14 +172,15 @@ class ModelPredictor(Predictor):
     def fingerprint(self) -> str | None:
         import xxhash  # datasets brings it along; this names a cache, and hashes gigabytes a second
 
+        model: Any = self.model
         digest = xxhash.xxh3_128(b"drw-hf teacher v1")
-        digest.update(self.model.config.to_json_string().encode())
-        for name, weight in self.model.state_dict().items():
+        digest.update(model.config.to_json_string().encode())
+        for name, weight in model.state_dict().items():
             digest.update(name.encode())
             digest.update(weight.detach().cpu().reshape(-1).contiguous().view(torch.uint8).numpy())
         # Of a watermark key nothing but its public fingerprint.
-        if hasattr(self.model, "marking_fingerprint"):
-            digest.update(self.model.marking_fingerprint().encode())
+        if hasattr(model, "marking_fingerprint"):
+            digest.update(model.marking_fingerprint().encode())
         vocabulary = tokenizer_fingerprint(self.tokenizer)
         digest.update(f"{vocabulary} {self.task} {self.max_length}".encode())
         return digest.hexdigest()
@@ -180,6 +208,7 @@ class ClientPredictor(Predictor):
             text, starts = join_words(question)
             entities = self.client.token_classification(text, aggregation_strategy="none")
             spans = [dict(entity) for entity in entities]
+            assert self.labels is not None  # a tagger without them was refused
             return np.stack(
                 [as_distribution(answer, self.labels) for answer in answers_at(spans, starts, self.labels)]
             )
@@ -205,8 +234,11 @@ class CallablePredictor(Predictor):
     """
 
     black_box = True
+    function: Callable[[list[Question]], Sequence[Any]]
 
-    def __init__(self, function: Callable[[list[Question]], Sequence[Any]], *, task: Task | None, labels: Any):
+    def __init__(
+        self, function: Callable[[list[Question]], Sequence[Any]], *, task: Task | None, labels: Sequence[str] | None
+    ):
         self.function, self.task = function, task or "sequence-classification"
         self.labels = self.given_labels = None if labels is None else tuple(labels)
         self.name = getattr(function, "__qualname__", type(function).__qualname__)
@@ -252,6 +284,10 @@ class RetryingPredictor(Predictor):
     def labels(self) -> tuple[str, ...] | None:
         """Those of the teacher behind it."""
         return self.teacher.labels
+
+    @labels.setter
+    def labels(self, labels: tuple[str, ...] | None) -> None:
+        self.teacher.labels = labels
 
     def learn_labels(self, labels: Sequence[str]) -> None:
         self.teacher.learn_labels(labels)
@@ -349,7 +385,7 @@ def _at_units(row: np.ndarray, units: Sequence[int | None]) -> np.ndarray:
     """The row's probabilities at the positions of its units, zeros where a unit has none."""
     answer = np.zeros((len(units), row.shape[-1]), dtype=np.float32)
     there = [index for index, place in enumerate(units) if place is not None]
-    answer[there] = row[[units[index] for index in there]]
+    answer[there] = row[[place for place in units if place is not None]]
     return answer
 
 
@@ -389,7 +425,7 @@ def answers_at(spans: list[dict[str, Any]], starts: Sequence[int], labels: Seque
 def tokenize(tokenizer: Any, questions: list[Question], max_length: int, **kwargs: Any) -> Any:
     """Texts, pairs or lists of words through a tokenizer, truncated."""
     kwargs |= {"truncation": True, "max_length": max_length}
-    if isinstance(questions[0], tuple):
+    if are_pairs(questions):
         return tokenizer([a for a, _ in questions], [b for _, b in questions], **kwargs)
     if isinstance(questions[0], list):
         if not getattr(tokenizer, "is_fast", False):

@@ -5,7 +5,7 @@ A question is a text, a pair of texts (a tuple), a list of words (token tasks), 
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeGuard
 
 from ..errors import DatasetError
 from ..keys.choices import Task
@@ -27,6 +27,16 @@ _GOLD = {
     "token-classification": ("labels", "tags", "ner_tags", "pos_tags", "label"),
 }
 _TOKENISED = ("input_ids", "attention_mask", "token_type_ids")
+
+
+def are_tokenised(questions: list[Question]) -> TypeGuard[list[dict[str, Any]]]:
+    """Whether questions are tokenised rows; all are of the kind of the first."""
+    return isinstance(questions[0], dict)
+
+
+def are_pairs(questions: list[Question]) -> TypeGuard[list[tuple[str, str]]]:
+    """Whether questions are pairs of texts; all are of the kind of the first."""
+    return isinstance(questions[0], tuple)
 
 
 def find_text_columns(column_names: Sequence[str], task: Task, wanted: str | Sequence[str] | None = None) -> list[str]:

@@ -15,12 +15,12 @@ def column(rows: datasets.Dataset, name: str, option: str) -> list[Any]:
     feature = rows.features[name]
     names = getattr(getattr(feature, "feature", feature), "names", None)
     values = rows[name][:]
+    if names is None:
+        return values
 
     def named(value: Any) -> Any:
         return value if value is None or value < 0 else names[value]
 
-    if names is None:
-        return values
     return [[named(one) for one in value] if isinstance(value, list) else named(value) for value in values]
 
 

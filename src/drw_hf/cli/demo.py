@@ -14,6 +14,7 @@ from ..demo.scenes import corpus_scene, own_scene
 from ..demo.stages import Stages, quiet
 from ..demo.story import TOKEN, tell
 from ..errors import ConfigurationError
+from ..keys.choices import Task
 from .output import INTERRUPTED
 
 
@@ -23,7 +24,7 @@ def run(
     model: str | None = None,
     dataset: str | None = None,
     subset: str | None = None,
-    task: str | None = None,
+    task: Task | None = None,
     student: str | None = None,
     text_columns: list[str] | None = None,
     label_column: str | None = None,
@@ -48,11 +49,10 @@ def run(
     try:
         # Whatever the libraries print meanwhile goes to stderr: stdout is for the result.
         with contextlib.redirect_stdout(sys.stderr), quiet(model is None), tempfile.TemporaryDirectory() as work:
-            if model is None:
+            if model is None or dataset is None:  # neither, or both
                 scene = corpus_scene(task or TOKEN, work, stages, limit=limit, seed=seed)
             else:
                 with stages.stage("load", f"Loading {model} and {dataset}"):
-                    columns = {"text_columns": text_columns, "label_column": label_column}
                     scene = own_scene(
                         model,
                         dataset,
@@ -60,9 +60,10 @@ def run(
                         subset=subset,
                         task=task,
                         student=student,
+                        text_columns=text_columns,
+                        label_column=label_column,
                         limit=limit,
                         seed=seed,
-                        **columns,
                     )
             report = play(scene, folder, work, stages, seed=seed)
     except KeyboardInterrupt:

@@ -50,7 +50,8 @@ def run(
     **settings: Any,
 ) -> Outcome:
     """Probe, test, and write down what was asked for; ``settings`` are those of :func:`drw_hf.detect`."""
-    if victim is None and tokenizer is None:
+    own_tokenizer = tokenizer or victim
+    if own_tokenizer is None:
         raise typer.BadParameter("the hash goes by your own tokens; pass --victim (or --tokenizer, without a victim)")
     if redact and report is None:
         raise typer.BadParameter("--redact is for --report, which is missing")
@@ -69,7 +70,7 @@ def run(
             asked,
             rows,
             key=opened,
-            tokenizer=load_tokenizer(tokenizer or victim),
+            tokenizer=load_tokenizer(own_tokenizer),
             # Its mark is switched off while it is asked, so which key it loads with does not matter.
             victim=None if victim is None else load_clean(victim, opened),
             suspect_tokenizer=its_tokenizer,

@@ -12,6 +12,7 @@ from ..asking.models import load_tokenizer
 from ..errors import ConfigurationError, DatasetError
 from ..extraction import DistillationArguments, DistillationTrainer
 from ..extraction.students import load_student
+from ..keys.choices import Task
 from .output import Outcome, check_free, is_first_process, prints_outcome, show_progress
 
 
@@ -68,7 +69,7 @@ def run(
     return Outcome(document, text)
 
 
-def answers_in(rows: Dataset, name: str) -> tuple[str, list[str]]:
+def answers_in(rows: Dataset, name: str) -> tuple[Task, list[str]]:
     """The task that a teacher's answers are of, and its labels."""
     feature = rows.features.get(LABELS)
     several = hasattr(feature, "feature")

@@ -49,7 +49,8 @@ def run(
     **settings: Any,
 ) -> Outcome:
     """Probe, search, and write down what was asked for; ``settings`` are those of :func:`drw_hf.identify`."""
-    if victim is None and tokenizer is None:
+    own_tokenizer = tokenizer or victim
+    if own_tokenizer is None:
         raise typer.BadParameter("the hash goes by your own tokens; pass --victim (or --tokenizer, without a victim)")
     renamed = parse_label_map(label_map)
     progress = show_progress()
@@ -66,7 +67,7 @@ def run(
             ring=opened,
             users=users,
             epoch=epoch,
-            tokenizer=load_tokenizer(tokenizer or victim),
+            tokenizer=load_tokenizer(own_tokenizer),
             victim=None if victim is None else load_clean(victim, template),
             suspect_tokenizer=its_tokenizer,
             label_map=renamed,

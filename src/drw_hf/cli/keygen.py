@@ -41,7 +41,7 @@ def run(
     noun = "key ring" if ring else "key"
     keep = f"Whoever reads that folder has the {noun}." if plain else f"Without its passphrase the {noun} is lost."
     lines = [f"Made the {noun} {key.fingerprint} in {output}, {'plain' if plain else 'sealed'}. {keep}"]
-    if ring:
+    if isinstance(key, KeyRing):
         document["epoch"] = key.epoch
         lines += [
             "Next, declare your users (one a line in a file), before any of their keys marks anything:",

@@ -9,6 +9,7 @@ from ..asking import label_with_teacher
 from ..asking.data import load_data
 from ..asking.models import load_config, load_model, load_tokenizer
 from ..keys.binding import task_of
+from ..keys.choices import Task
 from .data import save_data
 from .output import Outcome, check_free, is_first_process, prints_outcome, resumable, show_progress
 from .passphrases import key_of
@@ -23,7 +24,7 @@ def run(
     overwrite: bool,
     key: str | None,
     passphrase_file: Path | None,
-    task: str | None,
+    task: Task | None,
     source: dict[str, Any],
     **settings: Any,
 ) -> Outcome:

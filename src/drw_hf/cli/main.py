@@ -107,7 +107,7 @@ def demo(
         model=model,
         dataset=dataset,
         subset=subset,
-        task=task and task.value,
+        task=None if task is None else task.value,
         student=student,
         text_columns=text_column or None,
         label_column=label_column,

@@ -17,7 +17,7 @@ from ..watermark import WatermarkedConfig
 from ..watermark.configuration import is_hub_id
 
 VARIABLE = "DRW_PASSPHRASE"
-CLASSES = {KEY: WatermarkKey, RING: KeyRing}
+CLASSES: dict[FileKind, type[WatermarkKey] | type[KeyRing]] = {KEY: WatermarkKey, RING: KeyRing}
 
 
 def read_passphrase(file: Path | None) -> str | None:
@@ -44,12 +44,21 @@ def open_key(name_or_path: str, passphrase_file: Path | None = None) -> Watermar
     WrongPassphraseError
         When a sealed key does not open, or there is no passphrase and nobody to ask.
     """
-    return open_sealed(name_or_path, passphrase_file)[0]
+    key, _ = open_sealed(name_or_path, passphrase_file)
+    assert isinstance(key, WatermarkKey)  # as its kind says
+    return key
 
 
 def open_ring(name_or_path: str, passphrase_file: Path | None = None) -> KeyRing:
     """The same for a key ring."""
-    return open_sealed(name_or_path, passphrase_file, RING)[0]
+    return open_sealed_ring(name_or_path, passphrase_file)[0]
+
+
+def open_sealed_ring(name_or_path: str, passphrase_file: Path | None = None) -> tuple[KeyRing, str | None]:
+    """A ring, with the passphrase that opened it; None for a plain one."""
+    ring, passphrase = open_sealed(name_or_path, passphrase_file, RING)
+    assert isinstance(ring, KeyRing)  # as its kind says
+    return ring, passphrase
 
 
 def open_sealed(

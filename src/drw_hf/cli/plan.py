@@ -12,6 +12,7 @@ from ..asking.data import load_data
 from ..asking.models import load_config, load_model, load_tokenizer
 from ..keys import WatermarkKey
 from ..keys.binding import labels_of, plain_config, task_of
+from ..keys.choices import LabelKind, Task
 from ..planning.plan import (
     EPSILONS,
     LARGEST_EPSILON,
@@ -42,7 +43,7 @@ def run(
     taus: Sequence[float],
     hash_rule: str | None,
     p_value: float,
-    task: str | None,
+    task: Task | None,
     source: dict[str, Any],
     text_columns: list[str] | None,
     batch_size: int,
@@ -80,7 +81,7 @@ def run(
     return _plan(found, traffic, p_value)
 
 
-def load_unmarked(name: str, task: str | None, tokenizer: Any) -> Any:
+def load_unmarked(name: str, task: Task | None, tokenizer: Any) -> Any:
     """The model, plain or protected; its mark is switched off while it is asked, so any key will do."""
     config = load_config(name)
     if not isinstance(config, WatermarkedConfig):
@@ -127,7 +128,7 @@ def _plan(found: Plan, traffic: Traffic, p_value: float) -> Outcome:
     return Outcome(document, "\n".join(lines))
 
 
-def _recommended(found: Plan, p_value: float, label_kind: str) -> PlanRow | None:
+def _recommended(found: Plan, p_value: float, label_kind: LabelKind) -> PlanRow | None:
     """The cheapest row, its ε rounded up to two digits: what is typed must reach the p-value as well."""
     row = found.cheapest(p_value, label_kind)
     if row is None or row.epsilon == 0.0:
@@ -136,7 +137,7 @@ def _recommended(found: Plan, p_value: float, label_kind: str) -> PlanRow | None
     return found.predict(round(math.ceil(row.epsilon / unit) * unit, 12), row.tau, label_kind)
 
 
-def _advice(row: PlanRow | None, kind: str, found: Plan, traffic: Traffic, p_value: float) -> str:
+def _advice(row: PlanRow | None, kind: LabelKind, found: Plan, traffic: Traffic, p_value: float) -> str:
     thief = f"a thief with {kind} labels"
     if row is not None:
         tau = f" and tau {row.tau:g}" if len(found.taus) > 1 else ""

@@ -7,6 +7,7 @@ import typer
 
 from ..asking.models import load_model, load_tokenizer
 from ..keys import KeyRing
+from ..keys.choices import LabelKind, Task
 from .output import Outcome, check_free, prints_outcome, show_progress
 from .passphrases import kind_at, open_sealed
 
@@ -20,8 +21,8 @@ def run(
     output: Path | None,
     overwrite: bool,
     push: str | None,
-    task: str | None,
-    label_kind: str | None,
+    task: Task | None,
+    label_kind: LabelKind | None,
     replace_key: bool,
     **push_options: Any,
 ) -> Outcome:

@@ -4,6 +4,7 @@ import collections
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import typer
 
@@ -110,7 +111,7 @@ def _cost(this: Run, workers: int) -> Outcome:
     if seconds is None and todo:
         seconds, how = tokens / _speed(profile, costs), "by timing some steps of training now"
     seconds = (seconds or 0.0) / workers
-    document = {
+    document: dict[str, Any] = {
         "profile": profile.name,
         "jobs": [job.name for job in todo],
         "done": len(this.jobs) - len(todo),

@@ -4,18 +4,19 @@ import json
 from pathlib import Path
 
 from ..errors import KeyFileError
-from ..keys.files import KINDS, RING, write_atomically
+from ..keys.files import KINDS, write_atomically
 from ..tracing.users import stream_users
 from .output import Outcome, prints_outcome
-from .passphrases import open_ring, open_sealed
+from .passphrases import open_ring, open_sealed_ring
 
 
 @prints_outcome
 def declare(folder: Path, *, users: Path, passphrase_file: Path | None) -> Outcome:
     """Declare the users of a file in the present epoch, and keep that in the saved ring."""
-    ring, passphrase = open_sealed(str(folder), passphrase_file, RING)
+    ring, passphrase = open_sealed_ring(str(folder), passphrase_file)
     ring.declare(list(stream_users(users)[0])).save_pretrained(folder, passphrase=passphrase)
     found = ring.declared
+    assert found is not None  # they have just been declared
     document = {
         "path": str(folder),
         "fingerprint": ring.fingerprint,
@@ -46,7 +47,7 @@ def save_key(
     """Save the key of one user."""
     if any((output / kind.file).exists() for kind in KINDS):
         raise KeyFileError(f"{output} holds a key already, and a key is never overwritten; choose another --output")
-    opened, passphrase = open_sealed(ring, passphrase_file, RING)
+    opened, passphrase = open_sealed_ring(ring, passphrase_file)
     key = opened.key_for(user, epoch)
     passphrase = None if plain else passphrase
     key.save_pretrained(output, passphrase=passphrase)
@@ -93,7 +94,7 @@ def prove(
 @prints_outcome
 def rotate(folder: Path, *, passphrase_file: Path | None) -> Outcome:
     """Open a new epoch, and keep that in the saved ring."""
-    ring, passphrase = open_sealed(str(folder), passphrase_file, RING)
+    ring, passphrase = open_sealed_ring(str(folder), passphrase_file)
     ring.rotate().save_pretrained(folder, passphrase=passphrase)
     document = {"path": str(folder), "fingerprint": ring.fingerprint, "epoch": ring.epoch}
     lines = [

@@ -18,6 +18,7 @@ from ..experiments.theft import distil, small_bert, train_on_gold
 from ..extraction.students import load_student
 from ..keys import WatermarkKey
 from ..keys.binding import labels_of
+from ..keys.choices import LabelKind
 from .folder import FORMAT, NEXT_STEPS, REPORT, claim
 from .scenes import MAX_LENGTH, Scene
 from .stages import Stages
@@ -36,9 +37,9 @@ def play(scene: Scene, folder: Path, work: str, stages: Stages, *, seed: int) ->
         protected = protect(scene, folder)
         clean, served = (
             ask.clean(protected),
-            {kind: ask(protected(kind), scene.tokenizer) for kind in ("soft", "hard")},
+            {kind: ask(protected(kind), scene.tokenizer) for kind in GUILTY},
         )
-    models = {}
+    models: dict[str, tuple[Any, Any]] = {}
     for number, kind in enumerate(GUILTY):
         what = {"soft": "probabilities (soft labels)", "hard": "labels alone (hard labels)"}[kind]
         with stages.stage(kind, f"A thief asks {len(scene.queries):,} texts and learns the {what}"):
@@ -92,7 +93,7 @@ def play(scene: Scene, folder: Path, work: str, stages: Stages, *, seed: int) ->
     return report
 
 
-def protect(scene: Scene, folder: Path) -> Callable[[str], Any]:
+def protect(scene: Scene, folder: Path) -> Callable[[LabelKind], Any]:
     """Save the victim with a fresh key, sealed; returns how to load it again, to serve soft or hard labels."""
     rule = "rarest" if scene.task == SEQUENCE else None
     key = WatermarkKey.generate(scene.victim, tokenizer=scene.tokenizer, target=scene.target, hash_rule=rule)
@@ -108,7 +109,7 @@ def protect(scene: Scene, folder: Path) -> Callable[[str], Any]:
     return loaded.__getitem__
 
 
-def steal(scene: Scene, service: Any, kind: str, work: str, seed: int) -> tuple[Any, Any]:
+def steal(scene: Scene, service: Any, kind: LabelKind, work: str, seed: int) -> tuple[Any, Any]:
     """A student of a service's answers to the thief's texts, and its tokenizer; the right labels play no part."""
     queries = scene.queries.remove_columns("tags" if scene.task == TOKEN else "label")
     answers = label_with_teacher(
@@ -185,20 +186,27 @@ class _Asking:
 
     def __call__(self, model: Any, tokenizer: Any) -> Answers:
         labels, scene = list(labels_of(self.scene.victim.config)), self.scene
-        settings = {"max_length": scene.max_length, "batch_size": 64, "cache_dir": self.work, "progress": False}
-        answered = label_with_teacher(model, scene.probes, tokenizer, **settings)
+        answered = label_with_teacher(
+            model,
+            scene.probes,
+            tokenizer,
+            max_length=scene.max_length,
+            batch_size=64,
+            cache_dir=self.work,
+            progress=False,
+        )
         names = getattr(answered.features[LABELS], "feature", answered.features[LABELS]).names
         order = [names.index(label) for label in labels]  # a pretrained student may have another one
         said = [np.asarray(row, dtype=np.float32).reshape(-1, len(labels)) for row in answered[PROBABILITIES][:]]
-        right = [np.atleast_1d(row) for row in answered["tags" if scene.task == TOKEN else "label"][:]]
-        probabilities, right = np.concatenate(said)[:, order], np.concatenate(right)
+        gold = [np.atleast_1d(row) for row in answered["tags" if scene.task == TOKEN else "label"][:]]
+        probabilities, right = np.concatenate(said)[:, order], np.concatenate(gold)
         counted = (right >= 0) & probabilities.any(1)
         if not counted.any():
             raise DatasetError("no held-out text has a right label; without one no accuracy can be measured")
         probabilities = probabilities[counted]
         return Answers(probabilities, float((probabilities.argmax(1) == right[counted]).mean()))
 
-    def clean(self, protected: Callable[[str], Any]) -> Answers:
+    def clean(self, protected: Callable[[LabelKind], Any]) -> Answers:
         """What the victim would answer without its mark."""
         with protected("soft").watermark_disabled() as model:
             return self(model, self.scene.tokenizer)

@@ -16,6 +16,7 @@ from ..errors import ConfigurationError, DatasetError, UnsupportedModelError
 from ..experiments.corpus import SENTIMENTS, TAGS, make_sentiment_corpus, make_tagging_corpus, make_tokenizer
 from ..experiments.theft import small_bert, train_on_gold
 from ..keys.binding import labels_of, task_of
+from ..keys.choices import Task
 from ..planning.accuracy import class_number, class_numbers
 from ..watermark import WatermarkedConfig
 from .stages import Stages
@@ -36,7 +37,7 @@ class Scene:
     victim's class numbers, negative where there is none.
     """
 
-    task: str
+    task: Task
     tokenizer: Any
     victim: Any  # the clean model
     target: str
@@ -57,7 +58,7 @@ class Scene:
         return self.probes if self.task == TOKEN else self.queries
 
 
-def corpus_scene(task: str, work: str, stages: Stages, *, limit: int | None, seed: int) -> Scene:
+def corpus_scene(task: Task, work: str, stages: Stages, *, limit: int | None, seed: int) -> Scene:
     """A tagger or classifier of the package's own corpus, trained on the spot."""
     sizes = {part: min(size, limit or size) for part, size in ROWS.items()}
     total = sum(sizes.values())
@@ -88,7 +89,7 @@ def own_scene(
     work: str,
     *,
     subset: str | None = None,
-    task: str | None = None,
+    task: Task | None = None,
     student: str | None = None,
     text_columns: list[str] | None = None,
     label_column: str | None = None,
@@ -108,6 +109,7 @@ def own_scene(
         raise ConfigurationError(f"the model in {model} is for {own}; leave out --task, or name a model for {task}")
     victim = load_model(model, task=task).eval()
     task, labels, tokenizer = task_of(victim), labels_of(victim.config), load_tokenizer(model)
+    assert task is not None  # it was loaded as a classifier or a tagger
     if tokenizer.pad_token is None:
         raise UnsupportedModelError(f"the tokenizer in {model} has no padding token; set one and save it")
     train, held_out = two_parts(load_any(dataset, subset), dataset, seed)
@@ -153,7 +155,7 @@ def two_parts(found: Any, name: str, seed: int) -> tuple[datasets.Dataset, datas
 def plain_rows(
     rows: datasets.Dataset,
     name: str,
-    task: str,
+    task: Task,
     labels: Sequence[str],
     text_columns: list[str] | None,
     label_column: str | None,

@@ -6,10 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..detection.result import NOT_COMMITTED
+from ..keys.choices import LabelKind, Task
 
-SEQUENCE, TOKEN = "sequence-classification", "token-classification"
+SEQUENCE: Task = "sequence-classification"
+TOKEN: Task = "token-classification"
 SUSPECTS = {"soft": "student of soft labels", "hard": "student of hard labels", "innocent": "innocent model"}
-GUILTY = ("soft", "hard")
+GUILTY: tuple[LabelKind, ...] = ("soft", "hard")
 
 
 def tell(report: dict[str, Any]) -> str:

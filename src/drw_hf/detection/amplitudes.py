@@ -9,7 +9,7 @@ A probe is one hashed item: a word of a tagger, a text of a sentence classifier 
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -130,8 +130,8 @@ def compute_amplitudes(
     parts = {"A": is_target} if scope == "predicted" else {"A": is_target, "B": ~is_target}
     found, reasons = {}, []
     for name, probes in parts.items():
-        chosen = [None if array is None else array[probes] for array in (victim, reference)]
-        y, explained_by = _Answers(answers.kind, answers.values[probes]).against(target, *chosen, name)
+        theirs, students = (None if array is None else array[probes] for array in (victim, reference))
+        y, explained_by = _Answers(answers.kind, answers.values[probes]).against(target, theirs, students, name)
         try:
             found[name] = _per_token(token_ids[probes], y, explained_by, logged_counts)
         except _NothingToTest as reason:
@@ -163,7 +163,7 @@ def compute_amplitudes(
 class _Answers:
     """The suspect's answers, in whichever form they came."""
 
-    kind: AnswerKind
+    kind: AnswerKind | Literal["score"]
     values: np.ndarray
 
     @classmethod
@@ -231,7 +231,7 @@ def _per_token(
     # that makes it one over the variance of r̄_i, and puts A and B of scope "all" on one scale. Where every token has
     # one probe the two variances cannot be told apart, and need not be.
     within = np.sum((r - mean[index]) ** 2) / (n - k) if n > k else 0.0
-    between = np.sum(count * mean**2) / (k - 1)
+    between: float = np.sum(count * mean**2) / (k - 1)
     between = max(0.0, (between - within) / ((n - np.sum(count**2) / n) / (k - 1)))
     weight = count / (within + between * count) * (queried / (queried + _HALF_WEIGHT))
     return distinct, weight * (mean - np.average(mean, weights=weight)), weight

@@ -5,16 +5,18 @@ import json
 import math
 import os
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from importlib.metadata import version
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
+from transformers import PreTrainedTokenizerBase
 
 from ..errors import InvalidInputError, KeyMismatchError
+from ..keys.choices import Verdict
 from ..keys.key import WatermarkKey
 from ..watermark.cosine import is_marked, periodic_signal, perturb
 from ..watermark.sampling import text_message
@@ -22,7 +24,7 @@ from .amplitudes import STATISTIC, Amplitudes, _counts_of, compute_amplitudes
 from .memory import STATISTIC as MEMORY
 from .memory import memory_test
 from .periodogram import MAX_FREQUENCY, p_snr, p_snr_many, periodogram
-from .probing import Probe, probe_suspect
+from .probing import Probe, Suspect, probe_suspect
 from .result import DetectionResult, as_iso, authenticate, refer_to
 from .significance import ExactTest, NullLaw, corrected, simulate_null, tokens_needed
 
@@ -32,13 +34,24 @@ _SPECTRUM_POINTS = 2_000
 _LIBRARIES = ("drw_hf", "numpy", "torch", "transformers", "datasets")
 
 
+class FoundCommitment(Protocol):
+    """What :func:`drw_hf.evidence.verify_commitment` returns, which stands above this package."""
+
+    @property
+    def commitment(self) -> str:
+        """The commitment that was found."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The record, as JSON keeps it."""
+
+
 def detect(
-    suspect: Any,
-    texts: Any = None,
+    suspect: Suspect | Probe,
+    texts: Iterable[Any] | None = None,
     *,
     key: WatermarkKey,
-    tokenizer: Any = None,
-    victim: Any = None,
+    tokenizer: PreTrainedTokenizerBase | None = None,
+    victim: Suspect | None = None,
     keys_tried: int = 1,
     suspects_tested: int = 1,
     looks: int = 1,
@@ -46,7 +59,7 @@ def detect(
     gold: Sequence[Any] | None = None,
     logged: Sequence[Any] | None = None,
     label_map: Mapping[str, str] | None = None,
-    suspect_tokenizer: Any = None,
+    suspect_tokenizer: PreTrainedTokenizerBase | None = None,
     text_columns: str | Sequence[str] | None = None,
     logged_counts: Mapping[int, int] | None = None,
     max_queries: int | None = None,
@@ -56,7 +69,7 @@ def detect(
     cache_dir: str | os.PathLike | None = None,
     load_from_cache_file: bool = True,
     simulated_keys: int = 0,
-    commitment: Any = None,
+    commitment: FoundCommitment | None = None,
     suspect_first_seen: str | date | datetime | None = None,
     progress: bool = True,
 ) -> DetectionResult:
@@ -220,15 +233,15 @@ def analyse(
     tokens, exists = probe.tokens_of(key)
     amplitudes = _amplitudes(probe, key, tokens, exists, logged_counts)
     vectors = (key.v_k, key.v_s) if key.law == "paper" else None
-    law = {"B": amplitudes.B, "law": key.law, "vectors": vectors}
-    null = NullLaw(amplitudes.A, key.frequency, key.tau, **law)
+    A, B = amplitudes.A, amplitudes.B
+    null = NullLaw(A, key.frequency, key.tau, B=B, law=key.law, vectors=vectors)
     phase, selection = key.entries(amplitudes.token_ids)
     test = null.test(null.statistic(phase, selection))
 
     spectrum = _spectrum(probe, key, tokens, exists)
     samples, snr_p = None, None
     if simulated_keys:
-        samples = simulate_null(amplitudes.A, simulated_keys, key.frequency, key.tau, 0, **law)
+        samples = simulate_null(A, simulated_keys, key.frequency, key.tau, 0, B=B, law=key.law, vectors=vectors)
         snr_p = _p_snr_p_value(spectrum, key, min(simulated_keys, 1_000))
     return _result(
         probe,
@@ -321,6 +334,7 @@ def _p_snr_p_value(spectrum: _Spectrum, key: WatermarkKey, n_keys: int) -> float
 
 def _remember(probe: Probe, key: WatermarkKey, tried: Tried, level: float) -> DetectionResult:
     """The memory test: does the suspect repeat the labels that were drawn for marked items?"""
+    assert probe.logged is not None  # :func:`examine` sends no other probe here
     if probe.victim is None:
         raise InvalidInputError("the memory test needs ŷ, and so the clean victim; pass victim=")
     tokens, exists = probe.tokens_of(key)
@@ -411,7 +425,7 @@ def library_versions() -> dict[str, str]:
 
 def judge(
     test: ExactTest, log10_p: float, log10_bound: float, level: float, tried: Tried
-) -> tuple[str, int | None, str]:
+) -> tuple[Verdict, int | None, str]:
     """The verdict, how many distinct tokens an undecided one would need, and a sentence that says why."""
     if log10_bound <= math.log10(level):
         return "detected", None, f"An unrelated model would look this marked with a chance below {level:g}."
@@ -456,7 +470,7 @@ def _check_belongs(probe: Probe, key: WatermarkKey) -> None:
         raise KeyMismatchError(f"the probe's tokens are not those of the key {key.fingerprint}'s tokenizer")
 
 
-def _record_of(commitment: Any, key: WatermarkKey) -> dict[str, Any]:
+def _record_of(commitment: FoundCommitment, key: WatermarkKey) -> dict[str, Any]:
     """A commitment's record as JSON keeps it; `hub` stands below this package, so any object of its form will do."""
     if not hasattr(commitment, "to_dict") or not isinstance(getattr(commitment, "commitment", None), str):
         raise InvalidInputError(

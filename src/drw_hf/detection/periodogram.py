@@ -15,6 +15,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from ..errors import InvalidInputError
@@ -36,15 +37,17 @@ BLOCK = 8192  # numbers worked on at a time: what one step writes is still in th
 PIECE = 512  # longer matrix products would be split between threads, which costs more than it gains
 KEYS_AT_ONCE = 128
 
+Numbers = npt.ArrayLike | torch.Tensor
+
 
 def p_snr(
-    hash_values: Any,
-    target_probabilities: Any,
+    hash_values: Numbers,
+    target_probabilities: Numbers,
     frequency: float = 16.0,
     max_frequency: float = MAX_FREQUENCY,
     window: float = WINDOW,
     *,
-    counts: Any = None,
+    counts: Numbers | None = None,
 ) -> float:
     """The signal-to-noise ratio P_snr = P_signal / P_noise at the watermark's frequency.
 
@@ -99,13 +102,13 @@ def p_snr(
 
 
 def p_snr_many(
-    hash_matrix: Any,
-    values: Any,
+    hash_matrix: Numbers,
+    values: Numbers,
     frequency: float = 16.0,
     max_frequency: float = MAX_FREQUENCY,
     window: float = WINDOW,
     *,
-    counts: Any = None,
+    counts: Numbers | None = None,
 ) -> np.ndarray:
     """P_snr of the same answers under many keys; with random keys, what chance gives.
 
@@ -132,7 +135,7 @@ def p_snr_many(
         return result
     one_by_one = few if _nodes_pay(max_frequency, len(probes.values)) else np.ones_like(few)
     for row in np.flatnonzero(one_by_one):
-        result[row] = _ratio(_merged(probes, row), inner, max_frequency, few[row])[0]
+        result[row] = _ratio(_merged(probes, int(row)), inner, max_frequency, few[row])[0]
     rows = np.flatnonzero(~one_by_one)
     for start in range(0, len(rows), KEYS_AT_ONCE):
         some = rows[start : start + KEYS_AT_ONCE]
@@ -140,7 +143,9 @@ def p_snr_many(
     return result
 
 
-def periodogram(hash_values: Any, values: Any, frequencies: Any, *, counts: Any = None) -> np.ndarray:
+def periodogram(
+    hash_values: Numbers, values: Numbers, frequencies: npt.ArrayLike, *, counts: Numbers | None = None
+) -> np.ndarray:
     """The Lomb-Scargle power P(f) of values over the hash.
 
     It is astropy's ``LombScargle(hash_values, values, normalization="psd")``: at every frequency a constant, a cosine
@@ -347,14 +352,14 @@ def _on_nodes(probes: _Probes, rows: Any, max_frequency: float) -> _Sample:
     n = len(probes.values)
     n_pieces = math.ceil(n / PIECE)
     length = math.ceil(n / n_pieces)
-    weights = np.zeros((2, n_pieces * length))  # the last piece is filled up with probes of no weight
+    weights: np.ndarray = np.zeros((2, n_pieces * length))  # the last piece is filled up with probes of no weight
     weights[:, :n] = probes.shares, probes.shares * probes.values
     weights = weights.reshape(2, n_pieces, length)
     moments = np.zeros((len(rows), 2, nodes.n_low * nodes.n_high))
     rows_at_once, pieces_at_once = max(1, BLOCK // (n_pieces * length)), BLOCK // length
     for first in range(0, len(rows), rows_at_once):
         some = slice(first, first + rows_at_once)
-        scaled = np.zeros((len(rows[some]), n_pieces * length))
+        scaled: np.ndarray = np.zeros((len(rows[some]), n_pieces * length))
         scaled[:, :n] = 2 * probes.hashes[rows[some]] - 1
         scaled = scaled.reshape(-1, n_pieces, length)
         for start in range(0, n_pieces, pieces_at_once):

@@ -10,17 +10,25 @@ import json
 import os
 import zipfile
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
+from transformers import PreTrainedTokenizerBase
 
 from ..asking.labelling import PROBABILITIES, label_with_teacher
-from ..asking.predictors import as_predictor, first_positions, ids_that_are_no_word, max_length_of, tokenize
-from ..asking.questions import Question, find_text_columns, questions_of
+from ..asking.predictors import (
+    Teacher,
+    as_predictor,
+    first_positions,
+    ids_that_are_no_word,
+    max_length_of,
+    tokenize,
+)
+from ..asking.questions import Question, are_pairs, are_tokenised, find_text_columns, questions_of
 from ..errors import DatasetError, InvalidInputError, KeyMismatchError, TeacherAnswerError
 from ..keys.binding import tokenizer_fingerprint
 from ..keys.choices import AnswerKind, Task
@@ -30,6 +38,8 @@ from ..watermark.tokens import Query, TokenView, hashed_tokens, view_tokens
 
 FORMAT = "drw-probe-1"
 _ARRAYS = ("input_ids", "token_type_ids", "offsets", "rows", "places", "suspect", "victim", "gold", "logged")
+
+Suspect = Teacher | list[Any] | tuple[Any, ...] | np.ndarray  # who can be asked, or answers gathered elsewhere
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,7 +157,7 @@ class Probe:
         names = ("task", "kind", "n_queries", "suspect_name", "tokenizer_fingerprint")
         return {"labels": list(self.labels), **{name: getattr(self, name) for name in names}}
 
-    def _queries(self, size: int = 256) -> Any:
+    def _queries(self, size: int = 256) -> Iterator[tuple[np.ndarray, Query]]:
         """The texts in padded batches."""
         for first in range(0, self.n_texts, size):
             rows = np.arange(first, min(first + size, self.n_texts))
@@ -164,15 +174,15 @@ class Probe:
 
 
 def probe_suspect(
-    suspect: Any,
-    texts: Any,
+    suspect: Suspect,
+    texts: Iterable[Any],
     *,
     key: WatermarkKey,
-    tokenizer: Any = None,
-    victim: Any = None,
+    tokenizer: PreTrainedTokenizerBase | None = None,
+    victim: Suspect | None = None,
     gold: Sequence[Any] | None = None,
     label_map: Mapping[str, str] | None = None,
-    suspect_tokenizer: Any = None,
+    suspect_tokenizer: PreTrainedTokenizerBase | None = None,
     text_columns: str | Sequence[str] | None = None,
     max_queries: int | None = None,
     max_length: int | None = None,
@@ -207,7 +217,7 @@ def probe_suspect(
         raise InvalidInputError("there are no probe texts; give some hundred texts like those the model is asked")
     limit = max_length or _limit(tokenizer, victim)
     ids, types, places = _encode(questions, tokenizer, limit, key.task)
-    settings = {
+    settings: dict[str, Any] = {
         "batch_size": batch_size,
         "max_retries": max_retries,
         "cache_dir": cache_dir,
@@ -242,10 +252,10 @@ def _ask(
     questions: list[Question],
     tokenizer: Any,
     owners: Any,
-    task: str,
+    task: Task,
     labels: Sequence[str],
     settings: dict[str, Any],
-) -> tuple[list[np.ndarray], str, str]:
+) -> tuple[list[np.ndarray], AnswerKind, str]:
     """The suspect's answers in the order of ``labels``, whether they are labels alone, and its name."""
     max_retries = settings["max_retries"]
     own_labels = None if hasattr(suspect, "config") or isinstance(suspect, str) else list(labels)
@@ -261,6 +271,7 @@ def _ask(
         load_from_cache_file=settings["load_from_cache_file"],
         progress=settings["progress"],
     )
+    assert teacher.labels is not None  # its answers have shown them
     found = list(teacher.labels)
     order = _match(found, list(labels))
     answers = [table[..., order] for table in _tables(labelled, task, len(found))]
@@ -271,7 +282,7 @@ def _ask(
     return answers, "labels" if certain else "probabilities", name
 
 
-def _tables(labelled: Any, task: str, n_labels: int) -> list[np.ndarray]:
+def _tables(labelled: Any, task: Task, n_labels: int) -> list[np.ndarray]:
     """The answers of every row, straight from Arrow's buffers: as Python lists they would cost more than asking."""
     column = labelled.with_format("arrow")[:][PROBABILITIES].combine_chunks()
     if task == "sequence-classification":
@@ -282,7 +293,7 @@ def _tables(labelled: Any, task: str, n_labels: int) -> list[np.ndarray]:
 
 def _ask_clean(
     victim: Any, questions: list[Question], tokenizer: Any, key: WatermarkKey, settings: dict[str, Any]
-) -> tuple[list[np.ndarray], str, str]:
+) -> tuple[list[np.ndarray], AnswerKind, str]:
     """The victim's answers without its mark: a protected model is asked through its clean self."""
     model = victim.model if hasattr(victim, "preprocess") and hasattr(victim, "model") else victim
     model = model.get_base_model() if hasattr(model, "watermark_disabled") else model
@@ -312,7 +323,7 @@ def _inverse(label_map: Mapping[str, str] | None) -> dict[str, str]:
 
 
 def _questions(
-    texts: Any, task: str, text_columns: Any, *per_text: Any
+    texts: Any, task: Task, text_columns: Any, *per_text: Any
 ) -> tuple[list[Question], list[Any] | None, list[Any] | None]:
     """Texts, pairs, lists of words, tokenised rows or a data set as questions."""
     if hasattr(texts, "column_names"):
@@ -322,7 +333,8 @@ def _questions(
         questions = [dict(row) if isinstance(row, Mapping) else row for row in texts]
     if task == "token-classification":
         questions = [question.split() if isinstance(question, str) else question for question in questions]
-    questions = [tuple(q) if task != "token-classification" and isinstance(q, list) else q for q in questions]
+    if task != "token-classification":
+        questions = [cast(tuple[str, str], tuple(q)) if isinstance(q, list) else q for q in questions]
     given = [None if labels is None else list(labels) for labels in per_text]
     for name, labels in zip(("gold", "logged"), given, strict=True):
         if labels is not None and len(labels) != len(questions):
@@ -333,14 +345,14 @@ def _questions(
         keep = [index for index, question in enumerate(questions) if len(question)]
         questions = [questions[index] for index in keep]
         given = [None if labels is None else [labels[index] for index in keep] for labels in given]
-    return questions, *given
+    return questions, given[0], given[1]
 
 
 def _encode(
-    questions: list[Question], tokenizer: Any, limit: int, task: str
+    questions: list[Question], tokenizer: Any, limit: int, task: Task
 ) -> tuple[list[list[int]], list[list[int]], list[list[int | None]] | None]:
     """The owner's tokens of every text, their segment ids, and where each word's first token is."""
-    if isinstance(questions[0], dict):
+    if are_tokenised(questions):
         ids = [list(row["input_ids"])[:limit] for row in questions]
         types = [list(row.get("token_type_ids", [0] * len(row["input_ids"])))[:limit] for row in questions]
         no_word = ids_that_are_no_word(tokenizer) if tokenizer is not None else set()
@@ -360,18 +372,18 @@ def _encode(
     return ids, types, places if task == "token-classification" else None
 
 
-def _as_dataset(questions: list[Question], task: str) -> Any:
+def _as_dataset(questions: list[Question], task: Task) -> Any:
     from datasets import Dataset
 
-    if isinstance(questions[0], dict):
+    if are_tokenised(questions):
         return Dataset.from_list(questions)
-    if isinstance(questions[0], tuple):
+    if are_pairs(questions):
         return Dataset.from_dict({"text_a": [a for a, _ in questions], "text_b": [b for _, b in questions]})
     return Dataset.from_dict({"tokens" if task == "token-classification" else "text": questions})
 
 
 def _columns(questions: list[Question]) -> list[str] | None:
-    return ["text_a", "text_b"] if isinstance(questions[0], tuple) else None
+    return ["text_a", "text_b"] if are_pairs(questions) else None
 
 
 def _limit(tokenizer: Any, victim: Any) -> int:
@@ -402,13 +414,13 @@ def _numbers(gold: list[Any] | None, key: WatermarkKey) -> list[Any] | None:
 
 
 def _assemble(
-    task: str,
+    task: Task,
     labels: tuple[str, ...],
     ids: list[list[int]],
     types: list[list[int]],
     places: list[list[int | None]] | None,
     answers: list[np.ndarray],
-    kind: str,
+    kind: AnswerKind,
     clean: list[np.ndarray] | None,
     labelled: dict[str, list[Any] | None],
     name: str,
@@ -418,17 +430,18 @@ def _assemble(
     offsets = np.concatenate([[0], np.cumsum([len(row) for row in ids])]).astype(np.int64)
     single = task == "sequence-classification"
     parts: dict[str, list[np.ndarray]] = {"rows": [], "places": [], "suspect": [], "victim": []}
-    true: dict[str, list[np.ndarray]] = {which: [] for which, given in labelled.items() if given is not None}
+    given = {which: rows for which, rows in labelled.items() if rows is not None}
+    true: dict[str, list[np.ndarray]] = {which: [] for which in given}
     for row, answer in enumerate(answers):
         table = answer[None] if single else answer
-        at = np.array([-1] if single else [-1 if place is None else place for place in places[row]], np.int64)
+        at = np.array([-1] if places is None else [-1 if place is None else place for place in places[row]], np.int64)
         counts = table.any(axis=1) & (single | (at >= 0))
         if clean is not None:
             theirs = clean[row][None] if single else clean[row]
             counts &= theirs.any(axis=1)
             parts["victim"].append(theirs[counts])
         for which, found in true.items():
-            label = np.array([labelled[which][row]] if single else labelled[which][row], np.int64)
+            label = np.array([given[which][row]] if single else given[which][row], np.int64)
             if len(label) != len(at):
                 raise InvalidInputError(f"row {row}: {which} has {len(label)} labels for {len(at)} words")
             found.append(label[counts])
@@ -500,7 +513,7 @@ def _checked_answers(given: Any, rows: list[dict], key: WatermarkKey, whose: str
     answers = []
     for number, (answer, row) in enumerate(zip(given, rows, strict=True)):
         table = np.asarray(answer, dtype=np.float32)
-        shape = (key.num_labels,)
+        shape: tuple[int, ...] = (key.num_labels,)
         if key.task == "token-classification":
             shape = (len(row["input_ids"]), key.num_labels)
         if table.shape != shape:

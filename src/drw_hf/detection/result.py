@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,6 +18,9 @@ from ..keys.choices import Verdict
 from ..keys.files import write_atomically
 from ..keys.key import WatermarkKey
 from .probing import Probe
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 FORMAT = "drw-evidence-1"
 NOT_COMMITTED = "The result refers to no commitment made beforehand"
@@ -171,7 +174,7 @@ class DetectionResult:
             raise InvalidInputError(f"the probe beside {path} is not the one this result is of")
         return cls(**{name: document[name] for name in _saved_fields() if name in document}, probe=probe)
 
-    def plot(self, path: str | os.PathLike | None = None) -> Any:
+    def plot(self, path: str | os.PathLike | None = None) -> "Figure":
         """Draw the paper's figure: answers over the hash, the periodogram, and what chance would give.
 
         Returns the matplotlib figure, and writes it where a path is given.

@@ -160,8 +160,13 @@ class NullLaw:
         """What the law says of a value of T."""
         _, means, variances = self._terms(0.0)
         largest = float(np.abs(self._slope).max()) or 1.0
+
+        def in_units(theta: float) -> tuple[float, float, float]:
+            K, K1, K2 = (float(term.sum()) for term in self._terms(theta))
+            return K, K1, K2
+
         return saddlepoint_test(
-            lambda theta: tuple(float(term.sum()) for term in self._terms(theta)),
+            in_units,
             float(statistic) / self._unit,
             mean=float(means.sum()),
             variances=variances,
@@ -282,11 +287,11 @@ class _HashLaw:
         # half-cycles of the cosine, steps of the normal numbers, and the edge of selection.
         half_cycles = np.arange(1, math.ceil(self.frequency / math.pi)) * (math.pi / self.frequency)
         steps = np.arange(-_END, _END + 1.0)
-        points = [steps, steps / self.phase_sd, _ndtri(half_cycles) / self.phase_sd]
+        turns = [steps, steps / self.phase_sd, _ndtri(half_cycles) / self.phase_sd]
         if self.correlation != 0.0 and math.isfinite(self.threshold):
             edge = math.sqrt(1.0 - self.correlation**2) / abs(self.correlation)
-            points.append(self.threshold / self.correlation + edge * steps)
-        points = np.unique(np.clip(np.concatenate(points), -_END, _END))
+            turns.append(self.threshold / self.correlation + edge * steps)
+        points = np.unique(np.clip(np.concatenate(turns), -_END, _END))
         # Polynomials of that degree swing size times in a half-cycle, and 32 nodes are plenty for ten swings.
         swings = size * np.diff(_ndtr(self.phase_sd * points)) * self.frequency / math.pi
         ends = np.concatenate([[0.0], np.cumsum(np.maximum(np.ceil(swings / 10.0), 1.0))])
@@ -332,7 +337,12 @@ def saddlepoint_test(
         The lattice on which the sum lives, 0 where it is continuous.
     """
     sd = math.sqrt(float(variances.sum()))
-    moments = {"n_tokens": len(variances), "mean": mean * unit, "sd": sd * unit, "statistic": statistic * unit}
+    moments: dict[str, Any] = {
+        "n_tokens": len(variances),
+        "mean": mean * unit,
+        "sd": sd * unit,
+        "statistic": statistic * unit,
+    }
     if sd == 0.0:  # no key could have given another T, so this one says nothing
         return ExactTest(log10_p=0.0, log10_bound=0.0, z_score=0.0, theta=0.0, n_effective=0.0, **moments)
     # Below the mean the lower tail is computed, by the same formulas on −T: its z is then as exact as the upper one's.

@@ -195,7 +195,8 @@ def publish_commitment(
     commitment = _as_digits(key)
     text, stamp = _paths(commitment)
     api = HfApi(token=token, library_name="drw_hf")
-    head, files = None, {}
+    head: str | None = None
+    files: dict[str, RepoFile] = {}
     repo_id = full_name(api, repo_id, "publishing in")
     with hub_errors(repo_id, "publishing in"):
         exists = api.repo_exists(repo_id)
@@ -207,7 +208,8 @@ def publish_commitment(
     if timestamp_url is None:
         files.pop(stamp, None)  # a stamp that is there stays as it is
     history = History(repo_id, token=token)
-    refuse_anything_else({path: history.read(file, head) for path, file in files.items()}, commitment, repo_id)
+    found = {} if head is None else {path: history.read(file, head) for path, file in files.items()}
+    refuse_anything_else(found, commitment, repo_id)
 
     response = None if timestamp_url is None or stamp in files else request_timestamp(commitment, timestamp_url)
     missing = {path: what for path, what in commitment_files(commitment, response).items() if path not in files}

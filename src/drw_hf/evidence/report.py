@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from datetime import timedelta
 from pathlib import Path
 from string import Template
-from typing import Any
+from typing import Any, cast
 
 from ..detection.detect import FAINT, SUGGESTIVE
 from ..detection.memory import STATISTIC as MEMORY
@@ -39,7 +39,7 @@ WITHHELD = (
     "the probe: what was asked and answered",
 )
 
-_KINDS = {
+_KINDS: dict[Any, Any] = {
     int: numbers.Integral,
     float: numbers.Real,
     str: str,
@@ -367,7 +367,7 @@ def _chance(result: DetectionResult) -> str:
 
 def _who(result: DetectionResult) -> str:
     record = result.commitment
-    rows = [
+    rows: list[tuple[str, str]] = [
         ("Suspect", _outside(_name(result))),
         ("First seen", _moment(result.suspect_first_seen or "not declared")),
         ("Key, by its fingerprint", _code(result.key_fingerprint)),
@@ -424,7 +424,8 @@ def _proven(result: DetectionResult) -> bool:
     if not isinstance(stamp, dict) or result.suspect_first_seen is None:
         return False
     accuracy = timedelta(seconds=float(stamp.get("accuracy_seconds") or 0.0))
-    return moment_of(stamp.get("time")) + accuracy < moment_of(result.suspect_first_seen)
+    time = cast(str, stamp.get("time"))  # moment_of refuses what is none
+    return moment_of(time) + accuracy < moment_of(result.suspect_first_seen)
 
 
 def _probed(result: DetectionResult, redact: bool) -> str:

@@ -441,8 +441,7 @@ def _check_certificate(certificate: x509.Certificate, *, is_root: bool = False) 
     if not isinstance(key, rsa.RSAPublicKey | ec.EllipticCurvePublicKey | Ed25519PublicKey | Ed448PublicKey):
         raise TimestampError(f"{named} has a key that is neither RSA nor of an elliptic curve; {_ASK_ANOTHER}")
     # Edwards curves come with a hash of their own, and name none.
-    strong = algorithm is None or algorithm.name in ("sha256", "sha384", "sha512")
-    if not strong and not is_root:
+    if algorithm is not None and algorithm.name not in ("sha256", "sha384", "sha512") and not is_root:
         raise TimestampError(f"{named} is signed with the hash {algorithm.name}, {_EXPECTED}; {_ASK_ANOTHER}")
 
 

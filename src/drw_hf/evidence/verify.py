@@ -32,7 +32,8 @@ _TRIED = ("keys_tried", "suspects_tested", "looks")
 _OF_THE_KEY = ("key_commitment", "key_fingerprint", "frequency", "target_label", "settings")
 _OF_THE_CLAIM = ("format", "created_at", "versions", "mac", "commitment", "suspect_first_seen")
 _DERIVED = ("p_value", "p_bound", "committed")
-_MARKS = {"passed": "✓", "failed": "✗", "open": "?"}
+Status = Literal["passed", "failed", "open"]
+_MARKS: dict[Status, str] = {"passed": "✓", "failed": "✗", "open": "?"}
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,7 @@ class Check:
     """One thing that was looked at: ``"passed"``, ``"failed"``, or ``"open"`` where it could not be decided."""
 
     name: str
-    status: Literal["passed", "failed", "open"]
+    status: Status
     detail: str
 
     def __str__(self) -> str:
@@ -146,7 +147,8 @@ def verify_evidence(
     document, probe_or_reason = _read(evidence)
     checks = [_check_unaltered(document, key), _check_key(document, key), _check_parameters(document, key)]
     probe_check = _check_probe(document, probe_or_reason)
-    replayed = _replay(document, probe_or_reason if probe_check.status == "passed" else None, key)
+    probe = probe_or_reason if isinstance(probe_or_reason, Probe) and probe_check.status == "passed" else None
+    replayed = _replay(document, probe, key)
     checks += [probe_check, _check_statistic(document, replayed), _check_tried(document, replayed)]
     checks.append(_check_commitment(document, key, repo_id, first_seen, **hub))
     claim = f"{document['verdict']}. {document['explanation']}"
@@ -368,7 +370,7 @@ def _check_commitment(
     return Check(name, *_compare(record, document.get("commitment"), moments[0]))
 
 
-def _compare(record: CommitmentRecord, recorded: Any, first_seen: datetime) -> tuple[str, str]:
+def _compare(record: CommitmentRecord, recorded: Any, first_seen: datetime) -> tuple[Status, str]:
     """Whether what was found is older than the suspect: proven, on the owner's word, or not at all."""
     stamp = record.timestamp
     if stamp is not None and stamp.time + (stamp.accuracy or timedelta()) < first_seen:

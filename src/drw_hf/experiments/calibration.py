@@ -25,14 +25,16 @@ from ..detection.detect import _amplitudes
 from ..detection.probing import Probe, probe_suspect
 from ..detection.significance import NullLaw
 from ..keys import WatermarkKey
+from ..keys.choices import Task
 from .theft import CLASSES, Theft, make_theft, steal, train_on_gold
 
 LEVELS = (0.05, 0.01, 0.001)
 FIXED_SECRET = bytes(range(100, 132))
-TAGGER, CLASSIFIER = "token-classification", "sequence-classification"
+TAGGER: Task = "token-classification"
+CLASSIFIER: Task = "sequence-classification"
 
 
-def innocents(folder: str, pretrained: str | None) -> Iterator[tuple[str, str, Callable[[Theft], tuple[Any, Any]]]]:
+def innocents(folder: str, pretrained: str | None) -> Iterator[tuple[str, Task, Callable[[Theft], tuple[Any, Any]]]]:
     """Names, tasks and makers of the models; a maker returns the model and its tokenizer."""
 
     def on_gold(seed: int) -> Callable:
@@ -53,8 +55,12 @@ def innocents(folder: str, pretrained: str | None) -> Iterator[tuple[str, str, C
 
             model_class, _, labels, _ = CLASSES[theft.task]
             torch.manual_seed(seed)
-            names = {"id2label": dict(enumerate(labels)), "label2id": {label: i for i, label in enumerate(labels)}}
-            model = model_class.from_pretrained(pretrained, dtype=torch.float32, **names)
+            model = model_class.from_pretrained(
+                pretrained,
+                dtype=torch.float32,
+                id2label=dict(enumerate(labels)),
+                label2id={label: i for i, label in enumerate(labels)},
+            )
             tokenizer = AutoTokenizer.from_pretrained(pretrained)
             rows = theft.queries.select(range(1000))
             return train_on_gold(theft.task, tokenizer, rows, folder, seed, 2, model, 2e-4), tokenizer

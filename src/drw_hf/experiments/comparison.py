@@ -12,7 +12,7 @@ import argparse
 import json
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -21,10 +21,19 @@ from ..detection.detect import Tried, analyse
 from ..detection.periodogram import p_snr_many
 from ..detection.probing import Probe, probe_suspect
 from ..keys import WatermarkKey
+from ..keys.choices import LabelKind, Task
 from .theft import make_theft, steal, train_on_gold
 
-TAGGER = "token-classification"
-CASES = [("soft", 0.2), ("hard", 0.2), ("soft", 0.05), ("hard", 0.05), ("soft", 0.02), ("hard", 0.02), ("gold", None)]
+TAGGER: Task = "token-classification"
+CASES: list[tuple[LabelKind | Literal["gold"], float | None]] = [
+    ("soft", 0.2),
+    ("hard", 0.2),
+    ("soft", 0.05),
+    ("hard", 0.05),
+    ("soft", 0.02),
+    ("hard", 0.02),
+    ("gold", None),
+]
 STATISTICS = ("P_snr", "cosine, probabilities", "cosine, logits", "exact, with the victim", "exact, without")
 N_KEYS = 1000
 
@@ -36,6 +45,7 @@ def z_among(values: np.ndarray, true: float) -> float:
 
 def filters(probe: Probe, key: WatermarkKey, seed: int = 0) -> dict[str, float]:
     """z of P_snr and of the correlation with the cosine, over tokens that the victim calls c* and the key selects."""
+    assert probe.victim is not None  # :func:`measure` asks it, too
     tokens, exists = probe.tokens_of(key)
     counted = exists & (probe.victim.argmax(1) == key.target)
     distinct, inverse, counts = np.unique(tokens[counted], return_inverse=True, return_counts=True)
@@ -45,7 +55,7 @@ def filters(probe: Probe, key: WatermarkKey, seed: int = 0) -> dict[str, float]:
     phase, selection = key.entries(distinct)
     phases = np.vstack([phase, rng.random((N_KEYS, len(distinct)))])
     selected = np.vstack([selection, rng.random((N_KEYS, len(distinct)))]) <= key.tau
-    found = {name: [] for name in STATISTICS[:3]}
+    found: dict[str, list[float]] = {name: [] for name in STATISTICS[:3]}
     for g, chosen in zip(phases, selected, strict=True):
         found["P_snr"].append(
             p_snr_many(g[None, chosen], means["p"][chosen], key.frequency, counts=counts[chosen].astype(float))[0]

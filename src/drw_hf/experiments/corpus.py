@@ -26,8 +26,8 @@ from typing import Any
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 from transformers import PreTrainedTokenizerFast
 
-TAGS = ("NNP", "NN", "VB", "VBD", "JJ", "RB", "DT", "IN", "PRP", "CC", "TO", ".")
-SENTIMENTS = ("negative", "positive")
+TAGS: tuple[str, ...] = ("NNP", "NN", "VB", "VBD", "JJ", "RB", "DT", "IN", "PRP", "CC", "TO", ".")
+SENTIMENTS: tuple[str, ...] = ("negative", "positive")
 PAIR_LABELS = ("different", "paraphrase")
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 MIN_WORDS = 1000
@@ -224,7 +224,8 @@ def make_tokenizer(seed: int = 0, n_words: int = 4000, kind: str = "words") -> P
         backend.train_from_iterator(
             texts, trainers.BpeTrainer(vocab_size=n_words // 4, special_tokens=special, show_progress=False)
         )
-    separator, start = ((token, backend.token_to_id(token)) for token in ("[SEP]", "[CLS]"))
+    numbers = backend.get_vocab()
+    separator, start = ((token, numbers[token]) for token in ("[SEP]", "[CLS]"))
     backend.post_processor = processors.BertProcessing(separator, start)
     names = {f"{token[1:-1].lower()}_token": token for token in SPECIAL_TOKENS}
     return PreTrainedTokenizerFast(tokenizer_object=backend, **names)

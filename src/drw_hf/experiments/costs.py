@@ -57,6 +57,7 @@ class Costs:
         if job.kind == "victim":
             texts = _BACKWARD * train * settings.victim.epochs + evaluated
         elif job.kind == "student":
+            assert job.student is not None  # it is the job
             asked = train / 2 * job.student.queries
             texts = _BACKWARD * train / 2 * settings.student.epochs + evaluated  # who asks less trains longer
             texts += 0 if job.student.teacher == GOLD else asked
@@ -117,9 +118,10 @@ def tokens_per_second(encoder: Encoder, length: int, batch_size: int, steps: int
         num_hidden_layers=encoder.layers,
         num_attention_heads=encoder.heads,
         intermediate_size=encoder.inner,
-        num_labels=9,
+        num_labels=9,  # type: ignore[call-arg]  # a property of the base class, which its __init__ takes all the same
     )
-    model = BertForTokenClassification(config).to(device)
+    model: torch.nn.Module = BertForTokenClassification(config)  # a module's .to() has types, transformers' has not
+    model.to(device)
     optimizer = torch.optim.AdamW(model.parameters(), fused=True)
     tokens = torch.randint(0, encoder.vocabulary, (batch_size, length), device=device)
     labels = torch.zeros_like(tokens)

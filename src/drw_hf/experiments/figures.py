@@ -46,6 +46,7 @@ _OF_PROBES = {
     "queries": {"color": _INK, "marker": "o", "label": "its queries"},
     "unseen": {"color": _MARK, "marker": "s", "markerfacecolor": "white", "label": "unseen text"},
 }
+_STATISTICS: tuple[Statistic, ...] = (p_snr, z)  # what is drawn side by side
 _SURE = 4.753  # z of p = 10⁻⁶
 _DOTTED = f"$P_{{snr}}$ = {LARGEST_INNOCENT:g} (left), p = 10⁻⁶ (right)"
 _COSTS = {"expected": "expected cost", "bound": "largest cost", "paper_bound": "the paper's largest cost"}
@@ -102,7 +103,7 @@ def case_study(results: Results, path: str | os.PathLike, profile: str | None = 
     """
     cases = {name: _cases(results, name) for name in results.profiles}
     profile = next((name for name, found in cases.items() if found), None) if profile is None else profile
-    if not cases.get(profile):
+    if profile is None or not cases.get(profile):
         return None
     chosen = dict(cases[profile])
     for name, found in cases.items():
@@ -116,8 +117,8 @@ def case_study(results: Results, path: str | os.PathLike, profile: str | None = 
     panels.suptitle(f"{TASKS[CASE_TASK].title}, {profile}", fontsize=12)
     for letter, part in zip("abcdef", panels.subfigures(3, 2, wspace=0.03, hspace=0.03).flat, strict=True):
         if letter in chosen:
-            found = _plot_case(part, letter, *chosen[letter], results.setting(profile, "frequency"))
-            handles = max(handles, found, key=len)
+            drawn = _plot_case(part, letter, *chosen[letter], results.setting(profile, "frequency"))
+            handles = max(handles, drawn, key=len)
         else:
             axes = part.subplots()
             axes.set_axis_off()
@@ -196,7 +197,9 @@ def accuracy_against_epsilon(results: Results, path: str | os.PathLike) -> Path 
 
 
 def _plot_accuracy(axes: Any, results: Results, profile: str, task: str) -> None:
-    clean = results.record(profile, f"accuracy {task}")["clean"]["accuracy"]
+    record = results.record(profile, f"accuracy {task}")
+    assert record is not None  # its levels are drawn
+    clean = record["clean"]["accuracy"]
     titles = {"soft": "argmax soft", "hard": "sampling hard", ALL_DRAWN: "sampling hard, all drawn"}
     for labels, title in titles.items():
         levels = [level for level in results.levels(profile, task) if level["labels"] == labels]
@@ -285,7 +288,7 @@ def _dots(results: Results, path: str | os.PathLike, find: Any, name: Any) -> Pa
     figure = _figure(12, sum(heights) + 0.4)
     panels = figure.subplots(len(tried), 2, squeeze=False, height_ratios=heights)
     for row, ((profile, task), found) in zip(panels, tried, strict=True):
-        for axes, statistic in zip(row, (p_snr, z), strict=True):
+        for axes, statistic in zip(row, _STATISTICS, strict=True):
             for place, (_, _, some) in enumerate(found):
                 _plot_dots(axes, place, some, statistic)
             line = {"color": _LIGHT, "linestyle": ":", "zorder": 0}
@@ -321,13 +324,14 @@ def tau(results: Results, path: str | os.PathLike) -> Path | None:
     figure = _figure(12 if columns == 3 else 10, 3.6 * len(tried) + 0.4)
     panels = figure.subplots(len(tried), columns, squeeze=False)
     for row, ((profile, task), found) in zip(panels, tried, strict=True):
-        for axes, statistic in zip(row, (p_snr, z), strict=False):
+        for axes, statistic in zip(row, _STATISTICS, strict=False):
             for where in WHERE:
                 _plot_against_tau(axes, found, statistic, where)
             axes.set_ylabel("$P_{snr}$" if statistic is p_snr else "z of the exact test")
             axes.set_ylim(min(0.0, axes.get_ylim()[0]), None)
-        if costs[profile, task]:
-            _plot_accuracy_against_tau(row[2], costs[profile, task])
+        levels = costs[profile, task]
+        if levels:
+            _plot_accuracy_against_tau(row[2], levels)
         elif columns == 3:
             row[2].set_axis_off()
         for axes in filter(lambda axes: axes.axison, row):

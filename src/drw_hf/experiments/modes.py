@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from ..keys.choices import Law, Sampling, Scope
+
 
 @dataclass(frozen=True)
 class Mode:
@@ -25,9 +27,9 @@ class Mode:
     """
 
     name: str
-    law: str
-    scope: str
-    sampling: str
+    law: Law
+    scope: Scope
+    sampling: Sampling
     sample_all: bool
     requery: bool
     probes: str

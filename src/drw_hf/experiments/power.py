@@ -48,9 +48,9 @@ def check_plan(results: Results) -> list[Checked]:
     found = []
     for profile, task in results.places:
         usual = results.setting(profile, "epsilon")
-        settings = by_epsilon(results, profile, task) or [
-            (usual, labels, results.positives(profile, task, labels)) for labels in LABELS
-        ]
+        settings = by_epsilon(results, profile, task)
+        if not settings and usual is not None:
+            settings = [(usual, labels, results.positives(profile, task, labels)) for labels in LABELS]
         for epsilon, labels, students in settings:
             for where in WHERE:
                 checked = _check(results, profile, task, labels, epsilon, where, students)

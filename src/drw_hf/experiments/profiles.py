@@ -10,7 +10,7 @@ from typing import Any
 from ..errors import ConfigurationError
 from .tasks import TASKS
 
-_EXPECTED = {
+_EXPECTED: dict[object, tuple[Any, str]] = {  # by a field's type: what isinstance takes, and what messages say
     int: (int, "a whole number, 1 or more"),
     int | None: (int, "a whole number, 1 or more"),
     float: (int | float, "a number"),

@@ -80,7 +80,7 @@ class Results:
             own = student.teacher == WATERMARKED or mode == student.mode
             probe = by_job.get((profile, f"probe {student.name}"), {})
             trained = by_job.get((profile, f"student {student.name}"), {})
-            merits = {name: trained[name] for name in ("accuracy", "f1") if name in trained}
+            merits: dict[str, float] = {name: trained[name] for name in ("accuracy", "f1") if name in trained}
             # The baseline compares with answers that carry the student's own key.
             everywhere = probe.get("jsd_everywhere") if own else None
             scores = {where: record[where] for where in WHERE if where in record}
@@ -269,10 +269,12 @@ def _by_number(
     results: Results, profile: str, task: str, name: str, usual: float | None, kinds: Sequence[str]
 ) -> list[tuple[float, str, list[Suspect]]]:
     found = []
-    tried = set(_tried(results, profile, task, name)) - {None}
+    tried: set[float] = {value for value in _tried(results, profile, task, name) if value is not None}
+    known = tried if usual is None else tried | {usual}
     for labels in kinds:
-        for value in sorted(tried | {usual} - {None}) if tried else ():
-            some = results.positives(profile, task, labels, **{name: value})
+        for value in sorted(known) if tried else ():
+            setting: dict[str, Any] = {name: value}
+            some = results.positives(profile, task, labels, **setting)
             if value == usual:
                 some = some + results.positives(profile, task, labels)
             if some:

@@ -162,7 +162,7 @@ def work_through(run: Run, on_done: Callable[[], None] = lambda: None) -> None:
 def do_one(run: Run, job: Job) -> None:
     """Do a job and write its line, or what went wrong."""
     start = time.perf_counter()
-    about = {"job": job.name, "kind": job.kind, "task": job.task}
+    about: dict[str, Any] = {"job": job.name, "kind": job.kind, "task": job.task}
     if job.student is not None:
         about["student"] = job.student.settings()
     try:

@@ -39,7 +39,7 @@ def score_probe(
         The key that the victim serves with, where the tested one is wrong.
     """
     y = served(probe, served_with or key)
-    record = {
+    record: dict[str, Any] = {
         "exact": _tested(analyse, dataclasses.replace(probe, gold=None, logged=None), key),
         "blind": _tested(analyse, dataclasses.replace(probe, victim=None, gold=None, logged=None), key),
         "p_snr": {way: _p_snr(probe, key, way, kept) for way in ("victim", "gold", "all")},
@@ -75,6 +75,7 @@ def _power(probe: Probe, key: WatermarkKey) -> dict[str, float]:
     weighted = found.weights > 0
     if not weighted.any():
         return {}
+    assert probe.victim is not None  # as :func:`score_probe` asks
     called = exists & (probe.victim.argmax(1) == key.target)
     depth = mark_depth(probe.victim[called].astype(np.float64), key.target, key.epsilon)
     distinct, counts = np.unique(tokens[called], return_counts=True)
@@ -107,6 +108,7 @@ def chosen(probe: Probe, key: WatermarkKey, way: str, kept: float) -> tuple[np.n
     tokens, exists = probe.tokens_of(key)
     counted = exists.copy()
     if way == "victim":
+        assert probe.victim is not None  # as :func:`score_probe` asks
         counted &= probe.victim.argmax(1) == key.target
     if way == "gold":
         counted &= probe.gold == key.target

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..asking.predictors import as_predictor
+from ..asking.predictors import ModelPredictor, as_predictor
 from ..asking.questions import questions_of
 from ..keys import WatermarkKey
 from ..planning.accuracy import accuracy_bounds, calibration_error
@@ -59,8 +59,10 @@ def serve(victim: torch.nn.Module, tokenizer: Any, corpus: Corpus, keys: Sequenc
         marked = [key.replace(**changes) for key in keys]
         merits = [figures_of_merit(corpus, _labels(batches, key, options)) for key in marked]
         settings = {name: getattr(marked[0], name) for name in ("target", "epsilon", "tau", "frequency", "scope")}
-        kind = {"label_kind": options.label_kind, "sample_all": options.sample_all}
-        predicted = dataclasses.asdict(accuracy_bounds(probabilities, **settings, **kind))
+        bounds = accuracy_bounds(
+            probabilities, label_kind=options.label_kind, sample_all=options.sample_all, **settings
+        )
+        predicted = dataclasses.asdict(bounds)
         del predicted["n"]
         return {"labels": labels, "keys": len(keys), **_summary(merits), **predicted}
 
@@ -77,6 +79,7 @@ def serve(victim: torch.nn.Module, tokenizer: Any, corpus: Corpus, keys: Sequenc
 @torch.no_grad()
 def _asked(victim: torch.nn.Module, tokenizer: Any, corpus: Corpus) -> Any:
     teacher = as_predictor(victim, tokenizer, task=corpus.task.kind)
+    assert isinstance(teacher, ModelPredictor)  # the victim is a model in this process
     columns = list(corpus.task.columns)
     questions = questions_of({name: corpus.evaluation[name][:] for name in columns}, columns)
     for start in range(0, len(questions), _BATCH):
@@ -91,7 +94,7 @@ def _labels(batches: Sequence[_Batch], key: WatermarkKey | None, options: Output
     """The label of every row, or of every word; −1 for words beyond the model's limit."""
     found: list[Any] = []
     for batch in batches:
-        logits = batch.logits if key is None else protect(batch.logits, batch.query, key, options)
+        logits = batch.logits if key is None or options is None else protect(batch.logits, batch.query, key, options)
         best = logits.argmax(-1).tolist()
         if batch.units is None:
             found += best
@@ -117,12 +120,12 @@ def _gold(corpus: Corpus, batches: Sequence[_Batch]) -> tuple[np.ndarray, np.nda
     gold = corpus.evaluation[corpus.task.gold][:]
     if batches[0].units is None:
         return np.asarray(gold), np.ones(len(gold), dtype=bool)
-    answered = [place is not None for batch in batches for places in batch.units for place in places]
+    answered = [place is not None for batch in batches for places in batch.units or () for place in places]
     return np.concatenate([np.asarray(row) for row in gold]), np.array(answered)
 
 
 def _summary(merits: Sequence[dict[str, float]]) -> dict[str, float]:
-    summary = {}
+    summary: dict[str, float] = {}
     for name in merits[0]:
         values = [merit[name] for merit in merits]
         summary |= {name: float(np.mean(values)), f"{name}_low": min(values), f"{name}_high": max(values)}

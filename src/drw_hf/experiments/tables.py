@@ -14,6 +14,7 @@ from .results import (
     WHERE,
     Record,
     Results,
+    Statistic,
     Suspect,
     blind_z,
     by_epsilon,
@@ -36,7 +37,7 @@ SHOWN_LEVELS = (0.02, 0.05, 0.1, 0.2, 0.5)  # of those that accuracy was measure
 
 def table_1_detection(results: Results) -> str:
     """Table 1, upper part: mAP of the baseline in two ways, of P_snr and of the exact test."""
-    ranked = [
+    ranked: list[tuple[Statistic, str]] = [
         (closeness_everywhere, "queries"),
         (closeness, "queries"),
         (p_snr, "queries"),
@@ -72,7 +73,7 @@ def summary(results: Results) -> str:
             n = len(up), len(down)
             paper = PAPER[task]["p_snr"][labels]
             ranges = [
-                f"{span(values(some, p_snr), 1, len(some))} (*{from_to(*paper[side], 1)}*)"
+                f"{span(values(some, p_snr), 1, len(some))} (*{_ends(paper[side])}*)"
                 for side, some in (("negative", down), ("positive", up))
             ]
             known = f"{PAPER[task]['map'][labels]['p_snr']:.2f}"
@@ -83,6 +84,11 @@ def summary(results: Results) -> str:
     head = ["task, profile", "labels", "thieves + innocents", "mAP, exact test", "mAP, P_snr (*paper*)"]
     head += ["innocents' P_snr (*paper*)", "thieves' P_snr (*paper*)", "thieves' p at most"]
     return table(head, rows) if rows else ""
+
+
+def _ends(paper: tuple[float, float]) -> str:
+    """A range of the paper's."""
+    return from_to(paper[0], paper[1], 1)
 
 
 def table_1_accuracy(results: Results) -> str:
@@ -183,7 +189,7 @@ def modes_table(results: Results) -> str:
                         for how in (p_snr, closeness)
                     ]
                     + [both(some, z), mean(merits, 1, n)]
-                    + [from_to(*PAPER[task]["p_snr"][labels]["positive"], 1)]
+                    + [_ends(PAPER[task]["p_snr"][labels]["positive"])]
                 )
     head = ["task", "profile", "labels", "mode", "n", "P_snr, queries", "P_snr, unseen", "innocents' P_snr"]
     head += ["mAP of P_snr", "mAP of JSD, words", "z, queries / unseen", "student", "*paper's P_snr*"]
@@ -243,8 +249,8 @@ def theorem_table(results: Results) -> str:
 
 def _measured(level: Record) -> str:
     text = _share(level.get("accuracy"))
-    ends = [level.get(f"accuracy_{end}") for end in ("low", "high")]
-    return text if None in ends else f"{text} ({from_to(*(100.0 * end for end in ends), 2)})"
+    low, high = level.get("accuracy_low"), level.get("accuracy_high")
+    return text if low is None or high is None else f"{text} ({from_to(100.0 * low, 100.0 * high, 2)})"
 
 
 def _less(before: float | None, after: float | None) -> str:

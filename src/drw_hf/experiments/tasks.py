@@ -12,6 +12,7 @@ import datasets
 from datasets import ClassLabel, Dataset, List
 
 from ..errors import DatasetError
+from ..keys import choices
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ class Task:
 
     name: str
     title: str
-    kind: str
+    kind: choices.Task
     folder: str
     repository: str
     subset: str | None

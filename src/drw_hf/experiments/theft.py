@@ -26,8 +26,9 @@ from ..asking.predictors import max_length_of
 from ..asking.questions import find_gold_column, find_text_columns
 from ..extraction import DistillationArguments, DistillationTrainer
 from ..extraction.preparation import Layout, lay_out
-from ..keys import WatermarkKey
+from ..keys import KeyRing, WatermarkKey
 from ..keys.binding import labels_of
+from ..keys.choices import LabelKind, Task
 from ..watermark import WatermarkedModelForSequenceClassification, WatermarkedModelForTokenClassification
 from .corpus import SENTIMENTS, TAGS, make_sentiment_corpus, make_tagging_corpus, make_tokenizer
 
@@ -48,7 +49,7 @@ CLASSES = {
 class Theft:
     """Who is in it."""
 
-    task: str
+    task: Task
     tokenizer: Any
     victim: Any  # the clean model
     queries: Dataset  # what the thief asked, and the victim was trained on
@@ -60,7 +61,7 @@ class Theft:
         secret = {"secret": bytes(range(32))}
         return WatermarkKey.generate(self.victim, tokenizer=self.tokenizer, target=target, **{**secret, **settings})
 
-    def protected(self, key: WatermarkKey, label_kind: str = "soft", **options: Any) -> Any:
+    def protected(self, key: WatermarkKey | KeyRing, label_kind: LabelKind = "soft", **options: Any) -> Any:
         """The victim as it is served."""
         return CLASSES[self.task][1].from_model(self.victim, key=key, label_kind=label_kind, **options)
 
@@ -70,7 +71,7 @@ class Theft:
 
 
 def small_bert(
-    task: str,
+    task: Task,
     vocab_size: int,
     seed: int,
     width: int = 64,
@@ -114,7 +115,7 @@ def training(folder: Any, epochs: int, arguments: type = TrainingArguments, **se
 
 
 def train_on_gold(
-    task: str,
+    task: Task,
     tokenizer: Any,
     rows: Dataset,
     folder: Any,
@@ -198,7 +199,7 @@ def steal(
 
 
 @functools.cache
-def make_theft(task: str, folder: str) -> Theft:
+def make_theft(task: Task, folder: str) -> Theft:
     """The victim and its texts."""
     make = make_tagging_corpus if task == "token-classification" else make_sentiment_corpus
     rows = Dataset.from_list(make(N_TRAIN + N_UNSEEN))

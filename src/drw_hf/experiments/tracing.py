@@ -29,11 +29,12 @@ from ..detection import detect, probe_suspect
 from ..detection.detect import _amplitudes
 from ..detection.significance import ExactTest, NullLaw
 from ..keys import KeyRing, WatermarkKey
+from ..keys.choices import Task
 from ..tracing import Identification, identify
 from .calibration import LEVELS, binomial_interval
 from .theft import CLASSES, Theft, distil, make_theft, small_bert, steal, train_on_gold
 
-TAGGER = "token-classification"
+TAGGER: Task = "token-classification"
 COALITIONS = (2, 4, 8)
 LEVEL = 1e-3  # at which a user is named, corrected for all
 SECRET = bytes(range(60, 92))  # of the ring; fixed, so that a run can be repeated
@@ -119,7 +120,8 @@ class SharedMatrix:
     def tests(self, probe: Any, users: Sequence[int]) -> list[ExactTest]:
         """What the exact test says of every user, each tested as if nobody else's key had to do with his."""
         first = self.key_for(users[0])
-        amplitudes = _amplitudes(probe, first, *probe.tokens_of(first), None)
+        tokens, exists = probe.tokens_of(first)
+        amplitudes = _amplitudes(probe, first, tokens, exists, None)
         found = []
         for user in users:
             key = self.key_for(user)
@@ -229,16 +231,19 @@ def parts(
         theft = make_theft(TAGGER, folder)
         return theft, make_ring(theft, users)
 
+    def of_shared_matrix(centred: bool) -> Callable[[], dict[str, Any]]:
+        return lambda: _of_shared_matrix(scene()[0], centred, n_shared, folder)
+
+    def of_coalition(size: int, seed: int) -> Callable[[], dict[str, Any]]:
+        return lambda: _of_coalition(*scene(), users, chosen[:size], folder, seed)
+
     yield ONE, lambda: _of_coalition(*scene(), users, chosen[:1], folder, seeds[0], figure)
     yield NOBODY, lambda: _of_nobody(*scene(), users, folder)
     for name, centred in ((CENTRED, True), (UNCENTRED, False)):
-        yield name, lambda centred=centred: _of_shared_matrix(scene()[0], centred, n_shared, folder)
+        yield name, of_shared_matrix(centred)
     for seed in seeds:
         for size in COALITIONS:
-            yield (
-                f"{size} users, seed {seed}",
-                lambda size=size, seed=seed: _of_coalition(*scene(), users, chosen[:size], folder, seed),
-            )
+            yield f"{size} users, seed {seed}", of_coalition(size, seed)
 
 
 def measure(output: Path, n_users: int, n_shared: int, seeds: Sequence[int]) -> None:

@@ -33,7 +33,8 @@ from ..asking.labelling import LABELS, PROBABILITIES, label_with_teacher
 from ..detection.divergence import jsd
 from ..detection.probing import Probe, probe_suspect
 from ..keys import WatermarkKey
-from ..keys.hash_rules import RarestRule
+from ..keys.choices import LabelKind
+from ..keys.hash_rules import HashRule, RarestRule
 from ..watermark import WatermarkedModelForSequenceClassification, WatermarkedModelForTokenClassification
 from .jobs import CASE_SEED, CASE_TASK, GOLD, UNWATERMARKED, WATERMARKED, Job, Student
 from .modes import MODES, Mode
@@ -92,7 +93,10 @@ class Workshop:
     def new_model(self, task: str, seed: int, encoder: str | None = None) -> torch.nn.Module:
         """An untrained model: a pretrained encoder with a fresh head, or all from scratch."""
         labels = self.corpus(task).labels
-        names = {"id2label": dict(enumerate(labels)), "label2id": {label: i for i, label in enumerate(labels)}}
+        names: dict[str, Any] = {
+            "id2label": dict(enumerate(labels)),
+            "label2id": {label: i for i, label in enumerate(labels)},
+        }
         model_class = MODELS[TASKS[task].kind][0]
         shape = self.profile.encoder
         path = self.other if encoder == "other" else shape.pretrained
@@ -141,7 +145,7 @@ class Workshop:
         """
         mode, usual, tokenizer = MODES[student.mode], self.profile.key, self.tokenizer(student.task)
         secret = hashlib.sha256(f"drw_hf experiments {student.task} {student.seed}".encode()).digest()
-        rule = student.rule
+        rule: str | HashRule | None = student.rule
         if rule == "rarest":
             rule = RarestRule(self._frequencies(student.task))
         return WatermarkKey.generate(
@@ -164,9 +168,13 @@ class Workshop:
         ids = np.concatenate([np.asarray(row, dtype=np.int64) for row in encoded["input_ids"]])
         return np.bincount(ids, minlength=len(tokenizer)).astype(np.float64)
 
-    def protected(self, victim: torch.nn.Module, key: WatermarkKey, mode: Mode, label_kind: str) -> torch.nn.Module:
+    def protected(
+        self, victim: torch.nn.Module, key: WatermarkKey, mode: Mode, label_kind: LabelKind
+    ) -> torch.nn.Module:
         """The victim as it is served."""
-        options = {"sampling": mode.sampling, "sample_all": mode.sample_all} if label_kind == "hard" else {}
+        options: dict[str, Any] = {}
+        if label_kind == "hard":
+            options = {"sampling": mode.sampling, "sample_all": mode.sample_all}
         return MODELS[key.task][1].from_model(victim, key=key, label_kind=label_kind, **options)
 
     def answers(self, teacher: Any, rows: Dataset, tokenizer: Any) -> Dataset:
@@ -201,6 +209,7 @@ class Workshop:
 
     def _do_student(self, job: Job) -> dict[str, Any]:
         student, corpus = job.student, self.corpus(job.task)
+        assert student is not None  # it is the job
         settings = self.profile.settings[job.task].student
         rows = corpus.queries.select(range(round(student.queries * len(corpus.queries))))
         # Who asks less trains longer: as many steps, or it would be the training that is compared.
@@ -218,11 +227,12 @@ class Workshop:
 
     def _do_probe(self, job: Job) -> dict[str, Any]:
         student, corpus = job.student, self.corpus(job.task)
+        assert student is not None  # it is who is probed
         suspect = self.load(Job("student", job.task, student))
         victim, tokenizer = self.victim(job.task), self.tokenizer(job.task)
         key = self.key(victim, student)
         folder = _fresh(self.path(job))
-        record = {}
+        record: dict[str, Any] = {}
         asked = corpus.queries.select(range(round(student.queries * student.share * len(corpus.queries))))
         for where, rows in (("queries", asked), ("unseen", corpus.unseen)):
             logged = None
@@ -252,6 +262,7 @@ class Workshop:
         return record
 
     def _do_score(self, job: Job) -> dict[str, Any]:
+        assert job.student is not None  # it is who is scored
         student = job.key_of or job.student
         victim = AutoConfig.from_pretrained(self.path(Job("victim", job.task)))
         key = self.key(victim, student)
@@ -300,6 +311,7 @@ class Workshop:
 
     def _distilled(self, job: Job, rows: Dataset, settings: Training) -> torch.nn.Module:
         student, corpus = job.student, self.corpus(job.task)
+        assert student is not None  # it is who is trained
         victim, tokenizer = self.victim(job.task), self.tokenizer(job.task)
         arguments = {
             **self._arguments(settings, student.seed),
@@ -308,7 +320,7 @@ class Workshop:
         }
         teacher, mode = victim, MODES[student.mode]
         if student.teacher == WATERMARKED:
-            kind = "hard" if student.labels == "hard" else "soft"
+            kind: LabelKind = "hard" if student.labels == "hard" else "soft"
             teacher = self.protected(victim, self.key(victim, student), mode, kind)
         own = self.tokenizer(job.task, student.encoder)
         with _scratch(self.folder) as scratch:
@@ -353,7 +365,7 @@ class Workshop:
         served = self.protected(victim, key, mode, "hard")
         return self.answers(served, corpus.texts(rows), self.tokenizer(student.task))[LABELS][:]
 
-    def _keep(self, model: torch.nn.Module, job: Job) -> torch.nn.Module:
+    def _keep(self, model: Any, job: Job) -> torch.nn.Module:
         """Save a model so that it is there whole or not at all."""
         folder = _fresh(self.path(job))
         model.to("cpu").save_pretrained(folder)

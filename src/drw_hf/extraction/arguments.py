@@ -47,7 +47,7 @@ class DistillationArguments(TrainingArguments):
         default=False, metadata={"help": "Must stay off: the teacher's answers are columns no model knows."}
     )
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         super().__post_init__()
         if self.label_kind not in LABEL_KINDS:
             raise ConfigurationError(f"label_kind={self.label_kind!r}: expected 'soft' or 'hard'")

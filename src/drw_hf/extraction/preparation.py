@@ -59,8 +59,10 @@ def lay_out(rows: Mapping[str, Sequence[Any]], layout: Layout) -> dict[str, list
     else:
         encoding = tokenize(layout.tokenizer, questions, layout.max_length)
         features = {name: encoding[name] for name in layout.tokenizer.model_input_names if name in encoding}
+    places: list[list[int | None]] | None
+    units: list[int]
     if layout.task == "sequence-classification":
-        places, units = None, None
+        places, units = None, []
     elif tokenised:
         special = ids_that_are_no_word(layout.tokenizer)
         places = [[None if token in special else i for i, token in enumerate(ids)] for ids in features["input_ids"]]

@@ -4,14 +4,16 @@ import functools
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
+import datasets
 import numpy as np
 import torch
-from transformers import EvalPrediction, Trainer
+from transformers import EvalPrediction, PreTrainedModel, PreTrainedTokenizerBase, Trainer, TrainerCallback
+from transformers.trainer_utils import PredictionOutput
 
 from ..asking.labelling import LABELS, PROBABILITIES, label_with_teacher
-from ..asking.predictors import ModelPredictor, as_predictor, max_length_of
+from ..asking.predictors import ModelPredictor, Predictor, Teacher, as_predictor, max_length_of
 from ..asking.questions import find_gold_column, find_text_columns
 from ..errors import ConfigurationError, DatasetError
 from ..keys.binding import labels_of, task_of, tokenizer_fingerprint
@@ -19,6 +21,8 @@ from ..keys.files import refuse_model_beside_plain_key
 from .arguments import DistillationArguments
 from .losses import hard_loss, soft_loss
 from .preparation import IGNORED, TEACHER, DistillationCollator, Layout, lay_out, match_labels
+
+Rows: TypeAlias = datasets.Dataset | datasets.IterableDataset | torch.utils.data.Dataset
 
 
 class DistillationTrainer(Trainer):
@@ -55,25 +59,31 @@ class DistillationTrainer(Trainer):
     # The loss is a mean over all items of a step, whichever micro-batch and process they are in.
     loss_is_scaled_for_ga = True
 
+    args: DistillationArguments
+    processing_class: PreTrainedTokenizerBase
+    teacher: Predictor | None
+    _teacher_model: torch.nn.Module | None  # where it is asked during training
+    _other_tokenizer: PreTrainedTokenizerBase | None  # the teacher's, where it reads other tokens than the student
+
     def __init__(
         self,
-        model: Any = None,
+        model: PreTrainedModel | torch.nn.Module | None = None,
         args: DistillationArguments | None = None,
-        teacher: Any = None,
-        train_dataset: Any = None,
-        eval_dataset: Any = None,
-        processing_class: Any = None,
+        teacher: Teacher | None = None,
+        train_dataset: Rows | None = None,
+        eval_dataset: Rows | dict[str, Rows] | None = None,
+        processing_class: PreTrainedTokenizerBase | None = None,
         *,
-        teacher_tokenizer: Any = None,
+        teacher_tokenizer: PreTrainedTokenizerBase | None = None,
         text_columns: str | Sequence[str] | None = None,
         gold_column: str | None = None,
-        data_collator: Callable | None = None,
-        compute_metrics: Callable[[EvalPrediction], dict] | None = None,
-        model_init: Callable | None = None,
-        callbacks: list | None = None,
-        optimizers: tuple = (None, None),
-        preprocess_logits_for_metrics: Callable | None = None,
-    ):
+        data_collator: Callable[[list[Any]], dict[str, Any]] | None = None,
+        compute_metrics: Callable[[EvalPrediction], dict[str, Any]] | None = None,
+        model_init: Callable[..., PreTrainedModel] | None = None,
+        callbacks: list[TrainerCallback] | None = None,
+        optimizers: tuple[torch.optim.Optimizer | None, torch.optim.lr_scheduler.LambdaLR | None] = (None, None),
+        preprocess_logits_for_metrics: Callable[[torch.Tensor, torch.Tensor], torch.Tensor] | None = None,
+    ) -> None:
         args = DistillationArguments("tmp_trainer") if args is None else args
         if not isinstance(args, DistillationArguments):
             raise ConfigurationError(f"args must be DistillationArguments, not {type(args).__name__}")
@@ -81,6 +91,7 @@ class DistillationTrainer(Trainer):
             raise ConfigurationError("processing_class is missing: give the student's tokenizer")
         if args.requery and teacher is None:
             raise ConfigurationError("requery=True asks the teacher during training, but there is none; pass teacher=")
+        assert args.output_dir is not None  # transformers sets one
         refuse_model_beside_plain_key(args.output_dir)  # a Trainer pushes its folder whole
         self.text_columns, self.gold_column = text_columns, gold_column
         self._agreement = False
@@ -97,9 +108,11 @@ class DistillationTrainer(Trainer):
             optimizers=optimizers,
             preprocess_logits_for_metrics=preprocess_logits_for_metrics,
         )
-        self.task = task_of(self.model)
-        if self.task is None:
+        assert self.model is not None  # Trainer refuses to be without
+        task = task_of(self.model)
+        if task is None:
             raise ConfigurationError(f"{type(self.model).__name__} is no sequence or token classifier")
+        self.task = task
         self.student_labels = labels_of(self.model.config)
         self.max_length = args.max_length or max_length_of(processing_class, self.model.config)
         self._set_teacher(teacher, teacher_tokenizer)
@@ -118,7 +131,7 @@ class DistillationTrainer(Trainer):
 
     # -- the teacher
 
-    def _set_teacher(self, teacher: Any, teacher_tokenizer: Any) -> None:
+    def _set_teacher(self, teacher: Teacher | None, teacher_tokenizer: PreTrainedTokenizerBase | None) -> None:
         """Make the teacher askable; one that is asked during training is frozen and put under accelerate's care."""
         self.teacher, self._teacher_model, self._other_tokenizer = None, None, None
         if teacher is None:
@@ -146,6 +159,7 @@ class DistillationTrainer(Trainer):
     def _ask(self, inputs: dict[str, torch.Tensor]) -> torch.Tensor:
         """The teacher's probabilities for a batch, in the student's class order."""
         prefix = "" if self._other_tokenizer is None else TEACHER
+        assert isinstance(self.teacher, ModelPredictor) and self._teacher_model is not None  # asked during training
         names = self.teacher.tokenizer.model_input_names
         self._teacher_model.eval()
         answer = self._teacher_model(**{name: inputs[prefix + name] for name in names if prefix + name in inputs})
@@ -158,8 +172,6 @@ class DistillationTrainer(Trainer):
 
     def _prepare(self, dataset: Any, name: str, training: bool = False) -> Any:
         """Label the rows if need be, and lay them out for the student."""
-        import datasets
-
         if dataset is None or not isinstance(dataset, datasets.Dataset | datasets.IterableDataset):
             return dataset  # a torch data set is taken as it is: the collator's features
         streaming = isinstance(dataset, datasets.IterableDataset)
@@ -250,12 +262,13 @@ class DistillationTrainer(Trainer):
         model: torch.nn.Module,
         inputs: dict[str, Any],
         return_outputs: bool = False,
-        num_items_in_batch: torch.Tensor | None = None,
-    ) -> Any:
+        num_items_in_batch: torch.Tensor | int | None = None,
+    ) -> torch.Tensor | tuple[torch.Tensor, Any]:
         """The mean over the step's distilled items, and over its gold items where these have a weight."""
         counts = num_items_in_batch
         if counts is None:
             counts = self._get_num_items_in_batch([inputs], self.args.device)
+        assert isinstance(counts, torch.Tensor)  # two counts: :meth:`_get_num_items_in_batch` makes no others
         given = {name: value for name, value in inputs.items() if name in self.processing_class.model_input_names}
         outputs = model(**given)
         logits = outputs["logits"] if isinstance(outputs, dict) else outputs[0]
@@ -284,8 +297,12 @@ class DistillationTrainer(Trainer):
     # -- evaluation
 
     def prediction_step(
-        self, model: Any, inputs: dict[str, Any], prediction_loss_only: bool, ignore_keys: list[str] | None = None
-    ) -> tuple:
+        self,
+        model: torch.nn.Module,
+        inputs: dict[str, Any],
+        prediction_loss_only: bool,
+        ignore_keys: list[str] | None = None,
+    ) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]:
         """As in Trainer; without gold labels the teacher's stand in for them."""
         self._agreement = "labels" not in inputs
         if self._agreement and LABELS not in inputs and self._teacher_model is not None:
@@ -313,7 +330,7 @@ class DistillationTrainer(Trainer):
             eval_dataset = self._prepare_once(eval_dataset)
         return super().evaluate(eval_dataset, *args, **kwargs)
 
-    def predict(self, test_dataset: Any, *args: Any, **kwargs: Any) -> Any:
+    def predict(self, test_dataset: Any, *args: Any, **kwargs: Any) -> PredictionOutput:
         """As in Trainer, for data sets laid out already or not yet."""
         return super().predict(self._prepare_once(test_dataset), *args, **kwargs)
 
@@ -334,6 +351,7 @@ class DistillationTrainer(Trainer):
         super().create_model_card(*args, **kwargs)
         if not self.is_world_process_zero():
             return
+        assert self.args.output_dir is not None
         path = Path(self.args.output_dir) / "README.md"
         path.write_text(path.read_text(encoding="utf-8") + self._how_it_was_made(), encoding="utf-8")
 

@@ -12,12 +12,13 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from string import Template
-from typing import Any, ClassVar
+from typing import Any, cast
 
 import yaml
 from huggingface_hub import EvalResult, ModelCardData
 from huggingface_hub.repocard import REGEX_YAML_BLOCK
 from huggingface_hub.utils import yaml_dump
+from transformers import PreTrainedConfig
 
 from ..errors import ConfigurationError, UnsupportedModelError
 from ..watermark.configuration import WatermarkedConfig, hub_name_of, is_hub_id
@@ -86,21 +87,23 @@ def model_card(
         raise UnsupportedModelError(
             f"a {type(model).__name__} is no protected model; wrap it with from_model or from_pretrained(..., key=...)"
         )
+    task = config.task
+    assert task is not None  # it was set with the commitment
     measured = _checked_metrics(metrics)
     _check_dataset(dataset)
-    results = _eval_results(measured, dataset, config.task)
+    results = _eval_results(measured, dataset, task)
     said, block, body = _split((existing or "").removeprefix("\ufeff"))
-    given = {
+    given: dict[str, Any] = {
         "language": language if language is None or isinstance(language, str) else list(language),
         "license": license,
         "base_model": _checked_base_model(base_model),
     }
-    base_model = base_model or hub_name_of(config.victim_config)
+    base_model = base_model or hub_name_of(cast(PreTrainedConfig, config.victim_config))
     ours = ModelCardData(
         **{**given, "base_model": base_model},
         library_name="drw_hf",
-        pipeline_tag=_PIPELINE_TAGS[config.task],
-        tags=[*_TAGS, config.task, *([tags] if isinstance(tags, str) else tags)],
+        pipeline_tag=_PIPELINE_TAGS[task],
+        tags=[*_TAGS, task, *([tags] if isinstance(tags, str) else tags)],
         model_name=_model_name(said, base_model) if results else None,
         eval_results=results or None,
     )
@@ -108,20 +111,20 @@ def model_card(
     line_break = _line_break(existing or "")
     if block is None or metadata != said:
         block = _block(metadata, block, line_break)
-    part = f"{BEGIN}\n{_our_text(config, measured, dataset)}\n{END}".replace("\n", line_break)
+    part = f"{BEGIN}\n{_our_text(task, config.key_commitment, measured, dataset)}\n{END}".replace("\n", line_break)
     return block + _with_part(body, part, line_break)
 
 
 # -- the text
 
 
-def _our_text(config: WatermarkedConfig, metrics: Mapping[str, Mapping[str, Any]], dataset: str | None) -> str:
+def _our_text(task: str, commitment: str, metrics: Mapping[str, Mapping[str, Any]], dataset: str | None) -> str:
     template = Template(_TEMPLATE.read_text(encoding="utf-8"))
     return template.substitute(
-        what=_WHAT[config.task],
-        model_class=_CLASSES[config.task],
-        pipeline_tag=_PIPELINE_TAGS[config.task],
-        commitment=config.key_commitment,
+        what=_WHAT[task],
+        model_class=_CLASSES[task],
+        pipeline_tag=_PIPELINE_TAGS[task],
+        commitment=commitment,
         results=_results(metrics, dataset),
     ).strip()
 
@@ -164,14 +167,15 @@ def _line_break(text: str) -> str:
 class _Loader(yaml.SafeLoader):
     """YAML as the Hub reads it: ``language: no`` is Norwegian, and a date is what was written."""
 
-    yaml_implicit_resolvers: ClassVar[dict] = {
-        first: [
-            (tag, _BOOLEAN if tag.endswith(":bool") else pattern)
-            for tag, pattern in resolvers
-            if not tag.endswith(":timestamp")
-        ]
-        for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
-    }
+
+_Loader.yaml_implicit_resolvers = {
+    first: [
+        (tag, _BOOLEAN if tag.endswith(":bool") else pattern)
+        for tag, pattern in resolvers
+        if not tag.endswith(":timestamp")
+    ]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
 
 
 def _split(text: str) -> tuple[dict[Any, Any], str | None, str]:
@@ -244,10 +248,9 @@ def _merged_index(theirs: Any, ours: Mapping[str, Any]) -> Any:
 
 def _identity(result: Mapping[str, Any], metric: Any) -> tuple[str, ...] | None:
     """What tells a measurement from another: task, data set, and the metric's name, which says of which output."""
-    parts = (result.get("task"), result.get("dataset"), metric)
-    if not all(isinstance(part, dict) for part in parts):
+    task, dataset = result.get("task"), result.get("dataset")
+    if not (isinstance(task, dict) and isinstance(dataset, dict) and isinstance(metric, dict)):
         return None
-    task, dataset, metric = parts
     return tuple(repr(value) for value in (task.get("type"), dataset.get("type"), metric.get("name")))
 
 

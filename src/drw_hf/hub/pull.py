@@ -51,7 +51,7 @@ class Place:
                     self.repo_id,
                     revision=self.revision,
                     token=self.token,
-                    cache_dir=self.cache_dir,
+                    cache_dir=None if self.cache_dir is None else Path(self.cache_dir),
                     local_files_only=self.offline,
                 )
                 .resolved
@@ -105,7 +105,7 @@ class Pointer:
                 f"{name} has format version {document.get('version')!r}, this drw_hf reads {POINTER_VERSION}; update "
                 "drw_hf"
             )
-        fields = {name: document.get(name) for name in cls.__dataclass_fields__}
+        fields: dict[str, Any] = {name: document.get(name) for name in cls.__dataclass_fields__}
         forms = {"revision": r"[0-9a-f]{40}", "commitment": r"[0-9a-f]{64}", "subfolder": r"[\w.-]+(/[\w.-]+)*|"}
         whole = is_hub_id(fields["repo_id"]) and all(
             isinstance(fields[field], str) and re.fullmatch(form, fields[field]) for field, form in forms.items()

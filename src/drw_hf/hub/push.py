@@ -34,8 +34,14 @@ CARD = "README.md"
 _CARD_ARGUMENTS = inspect.signature(model_card).parameters.keys() - {"model", "existing"}
 _KEY_FILES = {POINTER_FILE, *(name for kind in KINDS for name in (kind.file, kind.arrays_file))}
 # Weights of an earlier push that this one may not overwrite, and that from_pretrained would take for the model's.
-_WEIGHTS = ("model*.safetensors", "model.safetensors.index.json", "pytorch_model*.bin", "pytorch_model.bin.index.json")
-_WEIGHTS += ("adapter_config.json", "adapter_model.*")
+_WEIGHTS = (
+    "model*.safetensors",
+    "model.safetensors.index.json",
+    "pytorch_model*.bin",
+    "pytorch_model.bin.index.json",
+    "adapter_config.json",
+    "adapter_model.*",
+)
 
 
 @dataclass(frozen=True)
@@ -188,6 +194,7 @@ def push_model(model: "_WatermarkedModel", repo_id: str, passphrase: str | None,
 
     stamp, commitment = None, _commitment_of(key, options.timestamp_url)
     if options.timestamp_url is not None and not _exists(api, repo_id):  # no stamp, no repository
+        assert commitment is not None  # or _commitment_of had refused
         stamp = request_timestamp(commitment, options.timestamp_url)
     repository = open_repository(
         api, repo_id, options.private, options.revision, plain and elsewhere is None, options.create_pr
@@ -286,10 +293,11 @@ def open_repository(
             api.create_repo(repo_id, private=private, exist_ok=True)
         if revision is not None and not revision.startswith("refs/pr/") and not create_pr:
             api.create_branch(repo_id, branch=revision, exist_ok=True)
-        info = api.repo_info(repo_id, revision=revision)
+        info = api.model_info(repo_id, revision=revision)
     if plain and info.private is not True:
         raise _refusal(repo_id, "it is not known to be private")
     files = frozenset(sibling.rfilename for sibling in info.siblings or [])
+    assert info.sha is not None  # the Hub names the commit it speaks of
     return Repository(api, repo_id, revision, info.private is True, info.sha, files)
 
 

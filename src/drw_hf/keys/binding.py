@@ -83,7 +83,7 @@ def special_ids_of(tokenizer: Any) -> tuple[int, ...]:
 def separator_ids_of(tokenizer: Any) -> tuple[int, ...]:
     """The special ids that stand between two texts of a pair (not the unknown token, which stands inside a text)."""
     names = ("sep_token_id", "eos_token_id", "cls_token_id", "bos_token_id")
-    found = {getattr(tokenizer, name, None) for name in names} - {None}
+    found = {index for name in names if (index := getattr(tokenizer, name, None)) is not None}
     return as_id_tuple(found, "separator_token_ids")
 
 

@@ -25,7 +25,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load as load_arrays
 from safetensors.numpy import save as save_arrays
 
-from ..errors import KeyFileError
+from ..errors import FileNotWrittenError, KeyFileError
 from .derivation import subkey
 from .sealing import check_passphrase, seal, unseal
 
@@ -238,7 +238,7 @@ def write_atomically(path: Path, content: bytes) -> None:
             os.fsync(file.fileno())
         os.replace(temporary, path)
     except OSError as error:
-        raise KeyFileError(
+        raise FileNotWrittenError(
             f"cannot write {path}: {error.strerror or type(error).__name__}; nothing was changed, free the space or "
             "choose another folder and save again"
         ) from None
@@ -262,8 +262,11 @@ def _write_files(folder: Path, files: Mapping[str, bytes], kind: FileKind) -> Pa
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise KeyFileError(f"cannot make the folder {folder}: {error.strerror}; choose another one") from None
-    for name, content in files.items():
-        write_atomically(folder / name, content)
+    try:
+        for name, content in files.items():
+            write_atomically(folder / name, content)
+    except FileNotWrittenError as error:
+        raise KeyFileError(str(error)) from None
     return folder / kind.file
 
 

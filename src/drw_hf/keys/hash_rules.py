@@ -77,7 +77,7 @@ class HashRule(ABC):
             and all(np.array_equal(mine[name], theirs[name]) for name in mine)
         )
 
-    __hash__ = None
+    __hash__ = None  # type: ignore[assignment]  # typeshed gives every object a hash; rules have none
 
 
 def register_hash_rule(rule: type[HashRule]) -> type[HashRule]:
@@ -173,6 +173,7 @@ class _FrequencyRule(HashRule):
             )
 
     def choose(self, tokens: SentenceTokens) -> torch.Tensor:
+        assert tokens.scores is not None  # rules of this kind always have token_scores
         return _highest(tokens.scores, tokens.ordinary)
 
 
@@ -213,12 +214,13 @@ class KeyedRule(_FrequencyRule):
     """
 
     name = "keyed"
+    _order_key: str | None  # no field: what walks through dataclasses must not find it
 
     def __init__(self, frequencies: Any = None, order_key: str | None = None) -> None:
         super().__init__(frequencies)
         if order_key is not None and not _is_order_key(order_key):
             raise InvalidKeyError(f"order_key must be {2 * SECRET_BYTES} hexadecimal digits in lower case, or None")
-        object.__setattr__(self, "_order_key", order_key)  # no field: what walks through dataclasses must not find it
+        object.__setattr__(self, "_order_key", order_key)
 
     @property
     def order_key(self) -> str | None:

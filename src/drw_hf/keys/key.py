@@ -5,7 +5,7 @@ import math
 import numbers
 import os
 import secrets
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from types import MappingProxyType
@@ -19,6 +19,7 @@ from . import binding, derivation
 from .choices import LAWS, SCOPES, TASKS, Law, Scope, Task
 from .commitment import commit
 from .files import KEY, VERSION, FileKind, encode_key, read_key, write_key
+from .frames import forgets_locals
 from .hash_rules import HashRule, load_hash_rule, resolve_hash_rule
 
 _PAPER_ARRAYS = ("v_k", "v_s", "M")
@@ -210,16 +211,17 @@ class WatermarkKey:
 
     # -- keeping it
 
+    @forgets_locals
     def save_pretrained(self, save_directory: str | os.PathLike, *, passphrase: str | None = None) -> None:
         """Save the key into a folder: sealed with ``passphrase``, or plain (mode 0600) with ``passphrase=None``.
 
         A plain key is refused where a model lies, another key is never replaced, and a crash leaves no half file.
         """
-        _, error = without_frames(self._write, save_directory, passphrase)
-        if error is not None:
-            raise error
+        fields, arrays = self._fields()
+        write_key(save_directory, {**fields, "secret": self.secret.hex()}, arrays, self.commitment(), passphrase)
 
     @classmethod
+    @forgets_locals
     def from_pretrained(
         cls,
         name_or_path: str | os.PathLike,
@@ -263,11 +265,16 @@ class WatermarkKey:
             force_download=force_download,
             local_files_only=local_files_only,
         )
-        key, error = without_frames(cls._read, place, passphrase)
-        if error is not None:
-            raise error
+        fields, arrays, commitment = read_key(place, passphrase)
+        key = cls._from_fields(fields, arrays)
+        if key is None or key.commitment() != commitment:
+            raise KeyFileError(
+                f"the key in {place} is whole, but not of the form this drw_hf writes; update drw_hf, or restore the "
+                "file from a backup"
+            )
         return key
 
+    @forgets_locals
     def push_to_hub(
         self,
         repo_id: str,
@@ -309,12 +316,9 @@ class WatermarkKey:
         from ..hub.push import KeyTarget, push_key
 
         target = KeyTarget(repo_id, subfolder=subfolder, private=private, revision=revision, create_pr=create_pr)
-        commit, error = without_frames(push_key, self, target, passphrase, replace_key, commit_message, token)
-        del passphrase
-        if error is not None:
-            raise error
-        return commit
+        return push_key(self, target, passphrase, replace_key, commit_message, token)
 
+    @forgets_locals
     def to_files(self, *, passphrase: str | None = None) -> dict[str, bytes]:
         """The content of the files that :meth:`save_pretrained` writes, by name: the secret itself, if not sealed."""
         fields, arrays = self._fields()
@@ -436,21 +440,6 @@ class WatermarkKey:
 
     # -- inside
 
-    def _write(self, save_directory: str | os.PathLike, passphrase: str | None) -> None:
-        fields, arrays = self._fields()
-        write_key(save_directory, {**fields, "secret": self.secret.hex()}, arrays, self.commitment(), passphrase)
-
-    @classmethod
-    def _read(cls, save_directory: str | os.PathLike, passphrase: str | None) -> Self:
-        fields, arrays, commitment = read_key(save_directory, passphrase)
-        key = cls._from_fields(fields, arrays)
-        if key is None or key.commitment() != commitment:
-            raise KeyFileError(
-                f"the key in {save_directory} is whole, but not of the form this drw_hf writes; update drw_hf, or "
-                "restore the file from a backup"
-            )
-        return key
-
     def _fields(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         """All but the secret: JSON-able fields, and arrays by name."""
         fields = {
@@ -530,15 +519,6 @@ def find_files(name_or_path: str | os.PathLike, kind: FileKind | None, *, subfol
         if is_hub_id(name_or_path):
             return pull_key_files(name_or_path, kind, subfolder=subfolder, **options)
     return folder
-
-
-def without_frames(function: Callable, *arguments: Any) -> tuple[Any, Exception | None]:
-    """What a function returns, or the error it raised, without the frames whose locals hold a secret."""
-    try:
-        return function(*arguments), None
-    except Exception as error:
-        error.__context__ = error.__cause__ = None
-        return None, error.with_traceback(None)
 
 
 def _bind(

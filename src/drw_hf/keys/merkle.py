@@ -130,7 +130,7 @@ class UserProof:
                 f"this proof has format version {document.get('version')!r}, this drw_hf reads {_PROOF_VERSION}; "
                 "update drw_hf (pip install -U drw_hf)"
             )
-        fields = {name: document.get(name) for name in cls.__dataclass_fields__}
+        fields: dict[str, Any] = {name: document.get(name) for name in cls.__dataclass_fields__}
         fields["path"] = tuple(fields["path"]) if isinstance(fields["path"], list | tuple) else None
         proof = cls(**fields)
         if not _well_formed(proof):

@@ -26,8 +26,9 @@ from .choices import Law, Scope, Task
 from .commitment import DOMAIN as KEY_DOMAIN
 from .commitment import encode
 from .files import RING, RING_VERSION, encode_ring, read_ring, write_ring
+from .frames import forgets_locals
 from .hash_rules import HashRule, KeyedRule
-from .key import WatermarkKey, find_files, without_frames
+from .key import WatermarkKey, find_files
 from .merkle import UserProof
 
 MAX_USER_BYTES = 1024  # of UTF-8: a token with the longest name still fits into an HTTP header
@@ -332,18 +333,18 @@ class KeyRing:
 
     # -- keeping it
 
+    @forgets_locals
     def save_pretrained(self, save_directory: str | os.PathLike, *, passphrase: str | None = None) -> None:
         """Save the ring into a folder: sealed with ``passphrase``, or plain (mode 0600) with ``passphrase=None``.
 
         A plain ring is refused where a model lies, and a crash leaves no half file. The same ring is replaced by a
         later state of itself; another ring, and epochs or declarations that this one does not have, never are.
         """
-        _, error = without_frames(self._write, save_directory, passphrase)
-        del passphrase
-        if error is not None:
-            raise error
+        fields, arrays = self._fields()
+        write_ring(save_directory, fields, arrays, self.identity, self.heads(), passphrase)
 
     @classmethod
+    @forgets_locals
     def from_pretrained(
         cls,
         name_or_path: str | os.PathLike,
@@ -377,12 +378,16 @@ class KeyRing:
             force_download=force_download,
             local_files_only=local_files_only,
         )
-        ring, error = without_frames(cls._read, place, passphrase)
-        del passphrase
-        if error is not None:
-            raise error
+        fields, arrays, identity, head = read_ring(place, passphrase)
+        ring = cls._from_fields(fields, arrays)
+        if ring is None or ring.identity != identity or ring.heads()[-1] != head:
+            raise KeyFileError(
+                f"the key ring in {place} is whole, but not of the form this drw_hf writes; update drw_hf, or restore "
+                "the file from a backup"
+            )
         return ring
 
+    @forgets_locals
     def push_to_hub(
         self,
         repo_id: str,
@@ -404,12 +409,9 @@ class KeyRing:
         from ..hub.push import KeyTarget, push_key
 
         target = KeyTarget(repo_id, subfolder=subfolder, private=private, revision=revision, create_pr=create_pr)
-        commit, error = without_frames(push_key, self, target, passphrase, replace_key, commit_message, token)
-        del passphrase
-        if error is not None:
-            raise error
-        return commit
+        return push_key(self, target, passphrase, replace_key, commit_message, token)
 
+    @forgets_locals
     def to_files(self, *, passphrase: str | None = None) -> dict[str, bytes]:
         """The content of the files that :meth:`save_pretrained` writes, by name: the secret itself, if not sealed."""
         fields, arrays = self._fields()
@@ -546,21 +548,6 @@ class KeyRing:
         # Whole tokens are compared, so each user has exactly one, however base64 may be spelt.
         expected, given = self._token(user or b"").encode(), token.encode() if user else b""
         return user.decode() if hmac.compare_digest(expected, given) and user else None
-
-    def _write(self, save_directory: str | os.PathLike, passphrase: str | None) -> None:
-        fields, arrays = self._fields()
-        write_ring(save_directory, fields, arrays, self.identity, self.heads(), passphrase)
-
-    @classmethod
-    def _read(cls, save_directory: str | os.PathLike, passphrase: str | None) -> Self:
-        fields, arrays, identity, head = read_ring(save_directory, passphrase)
-        ring = cls._from_fields(fields, arrays)
-        if ring is None or ring.identity != identity or ring.heads()[-1] != head:
-            raise KeyFileError(
-                f"the key ring in {save_directory} is whole, but not of the form this drw_hf writes; update drw_hf, "
-                "or restore the file from a backup"
-            )
-        return ring
 
     def _fields(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         """JSON-able fields, the secret among them, and arrays by name."""

@@ -5,12 +5,17 @@ package itself does not import evaluate.
 """
 
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from ..detection.periodogram import as_array
 from ..errors import InvalidInputError
+
+if TYPE_CHECKING:
+    from evaluate import Metric as _Base
+else:
+    _Base = object  # evaluate.Metric comes after PairedInputs, in the modules
 
 __all__ = ["PairedInputs", "path"]
 
@@ -34,7 +39,7 @@ def path(name: str) -> str:
     return str(_FOLDER / name)
 
 
-class PairedInputs:
+class PairedInputs(_Base):
     """For modules that take predictions with references, numbers both; stands before ``evaluate.Metric``.
 
     It checks what comes in before evaluate does, whose errors are obscure and show the inputs: the hash values of

@@ -444,7 +444,7 @@ def measure_accuracy(
     if not isinstance(dataset, datasets.Dataset):
         raise DatasetError(f"expected a datasets.Dataset (one split), got {type(dataset).__name__}")
     column, gold = _gold(dataset, label_column, victim)
-    settings = {
+    settings: dict[str, Any] = {
         "text_columns": text_columns,
         "batch_size": batch_size,
         "max_length": max_length,

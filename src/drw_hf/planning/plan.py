@@ -148,7 +148,7 @@ class Plan:
     target: int
     rows: tuple[PlanRow, ...]
     taus: tuple[float, ...]
-    label_kinds: tuple[str, ...]
+    label_kinds: tuple[LabelKind, ...]
     n_items: int
     n_predicted: int
     n_texts: int
@@ -226,7 +226,7 @@ def plan(
     taus: Sequence[float] = (0.5,),
     frequency: float = 16.0,
     scope: Scope = "predicted",
-    label_kinds: Sequence[str] = LABEL_KINDS,
+    label_kinds: Sequence[LabelKind] = LABEL_KINDS,
     queries: int | None = None,
     n_texts: int | None = None,
     probed_with: str = "unseen",

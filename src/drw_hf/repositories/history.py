@@ -1,6 +1,6 @@
 """A repository's past: every commit that a branch, a tag or a pull request leads to, and what lay in it."""
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -51,7 +51,7 @@ class History:
         every = [*found.branches, *found.tags, *(found.pull_requests or []), *(found.converts or [])]
         return {ref.ref: ref.target_commit for ref in every}
 
-    def snapshots(self, revisions: list[str], progress: bool = True) -> Iterator[Snapshot]:
+    def snapshots(self, revisions: list[str], progress: bool = True) -> Generator[Snapshot, None, None]:
         """Every commit that the revisions lead to, each once, a parent before its children.
 
         Not in the order of their dates: those can be set at will.

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from typing import Any
 
 import httpx2
 from huggingface_hub import HfApi, hf_hub_url
@@ -175,6 +176,7 @@ def _forget(error: BaseException | None) -> None:
     Whatever is raised while it is being handled gets it as its context, and error reporters walk there.
     """
     seen = set()
+    holder: Any  # it may have no request
     while error is not None and id(error) not in seen:
         seen.add(id(error))
         for holder in (error, getattr(error, "response", None)):  # HfHubHTTPError has its request in its response only

@@ -7,7 +7,7 @@ import os
 import zipfile
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -15,6 +15,11 @@ from ..detection.probing import Probe
 from ..detection.result import _power_of_ten, probe_path
 from ..errors import InvalidInputError
 from ..keys.files import write_atomically
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Outcome = Literal["identified", "nobody", "undecided"]
 
 FORMAT = "drw-identification-1"
 _NOT_SAVED = ("log10_p_values", "probe")
@@ -114,7 +119,7 @@ class Identification:
         the others from the screening score, whose z is off by ``settings["screening_error"]`` at the most.
     """
 
-    verdict: str
+    verdict: Outcome
     leakers: list[UserFinding]
     ranking: list[UserFinding] = field(repr=False)
     explanation: str
@@ -213,7 +218,7 @@ class Identification:
             fields[name] = [dataclasses.asdict(finding) for finding in fields[name]]
         return {name: value for name, value in fields.items() if name not in _NOT_SAVED}
 
-    def plot(self, path: str | os.PathLike | None = None) -> Any:
+    def plot(self, path: str | os.PathLike | None = None) -> "Figure":
         """Draw the p-values of all users, sorted, with the leakers standing out and what it takes to be named.
 
         Returns the matplotlib figure, and writes it where a path is given.
@@ -237,12 +242,13 @@ def _beside(path: Path, n_users: int) -> dict[str, Any]:
     return found
 
 
-def _plot(result: Identification, path: str | os.PathLike | None) -> Any:
+def _plot(result: Identification, path: str | os.PathLike | None) -> "Figure":
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     ink, mark, light = "0.15", "#b5232a", "0.65"
     result.p_values()  # says so where they are missing
+    assert result.log10_p_values is not None
     heights = np.sort(-result.log10_p_values)[::-1]
     ranks = np.arange(1, len(heights) + 1)
     drawn = np.unique(np.geomspace(1, len(heights), _DRAWN_AT_MOST).astype(np.int64)) - 1

@@ -13,10 +13,11 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import islice
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import numpy as np
 import torch
+from transformers import PreTrainedTokenizerBase
 
 from ..detection.amplitudes import MIN_TOKENS, STATISTIC, Amplitudes
 from ..detection.detect import (
@@ -29,37 +30,56 @@ from ..detection.detect import (
     key_settings,
     library_versions,
 )
-from ..detection.probing import Probe, probe_suspect
+from ..detection.probing import Probe, Suspect, probe_suspect
 from ..detection.significance import ExactTest, NullLaw, corrected
 from ..errors import InvalidInputError
-from ..keys.ring import KeyRing
-from .identification import Identification, UserFinding
+from ..keys.frames import forgets_locals
+from ..keys.key import WatermarkKey
+from ..keys.ring import Declaration, KeyRing
+from .identification import Identification, Outcome, UserFinding
 from .screening import Screen, exact_statistic
 from .users import Ledger, SeenUsers, stream_users
 
 _KNOTS = 65  # of the curve z(T), which is almost a line: z between them is good to 1e-3
 
+Users = str | os.PathLike[str] | Iterable[Any]  # a path, names, or a data set of one column
+
+
+class ProbingOptions(TypedDict, total=False):
+    """What else :func:`identify` takes, as :func:`drw_hf.detect` does."""
+
+    gold: Sequence[Any] | None
+    label_map: Mapping[str, str] | None
+    suspect_tokenizer: PreTrainedTokenizerBase | None
+    text_columns: str | Sequence[str] | None
+    max_queries: int | None
+    max_length: int | None
+    batch_size: int
+    max_retries: int
+    cache_dir: str | os.PathLike | None
+    load_from_cache_file: bool
+
 
 def identify(
-    suspect: Any,
-    texts: Any = None,
+    suspect: Suspect | Probe,
+    texts: Iterable[Any] | None = None,
     *,
     ring: KeyRing,
-    users: Any,
-    tokenizer: Any = None,
-    victim: Any = None,
+    users: Users,
+    tokenizer: PreTrainedTokenizerBase | None = None,
+    victim: Suspect | None = None,
     epoch: int | None = None,
     level: float = 1e-3,
     suspects_tested: int = 1,
     looks: int = 1,
-    declared_users: Any = None,
+    declared_users: Users | None = None,
     logged_counts: Mapping[int, int] | None = None,
     top: int = 20,
     chunk_size: int = 16_384,
     device: str | torch.device | None = None,
     resume: str | os.PathLike | None = None,
     progress: bool = True,
-    **probing: Any,
+    **probing: Unpack[ProbingOptions],
 ) -> Identification:
     """Probe a suspect once and find which users of a ring it was trained on the answers of: one, several or nobody.
 
@@ -249,12 +269,18 @@ def _nobody() -> InvalidInputError:
 
 
 def _probe_of(
-    suspect: Any, texts: Any, template: Any, tokenizer: Any, victim: Any, progress: bool, probing: dict[str, Any]
+    suspect: Suspect | Probe,
+    texts: Iterable[Any] | None,
+    template: WatermarkKey,
+    tokenizer: PreTrainedTokenizerBase | None,
+    victim: Suspect | None,
+    progress: bool,
+    probing: ProbingOptions,
 ) -> Probe:
     if "logged" in probing or "key" in probing:
         raise InvalidInputError("identify takes neither key= nor logged=: it tests the keys of the ring's users")
     if isinstance(suspect, Probe):
-        given = {"texts": texts, "victim": victim, **probing}
+        given: dict[str, Any] = {"texts": texts, "victim": victim, **probing}
         ignored = [name for name, value in given.items() if value is not None]
         if ignored:
             raise InvalidInputError(
@@ -268,7 +294,7 @@ def _probe_of(
     )
 
 
-def _amplitudes_if_enough(probe: Probe, template: Any, logged_counts: Any) -> Amplitudes:
+def _amplitudes_if_enough(probe: Probe, template: WatermarkKey, logged_counts: Any) -> Amplitudes:
     """The amplitudes; zeros where there are probes that count, but of too few tokens to compare anything."""
     tokens, exists = probe.tokens_of(template)
     try:
@@ -352,6 +378,7 @@ def _search(
     for digest, scores in ledger.chunks() if ledger else ():
         names = list(islice(stream, len(scores)))
         if len(names) < len(scores) or seen.add(names) != digest:
+            assert ledger is not None  # the chunk is out of it
             raise InvalidInputError(
                 f"resume={str(ledger.path)!r} was recorded with other users: number {first} and those after are not "
                 "the same; give the same list (more may follow), or delete the file to begin anew"
@@ -367,13 +394,10 @@ def _search(
         first += len(names)
 
 
+@forgets_locals
 def _from_table_keys(function: Callable[[list[bytes]], Any], ring: KeyRing, names: list[str], epoch: int) -> Any:
-    """What a function makes of users' table keys; its errors go on without the frames that hold them."""
-    try:
-        return function(ring.table_keys(names, epoch))
-    except BaseException as error:
-        error.__context__ = error.__cause__ = None
-        raise error.with_traceback(None)  # noqa: B904
+    """What a function makes of users' table keys."""
+    return function(ring.table_keys(names, epoch))
 
 
 class _Contest:
@@ -458,13 +482,15 @@ def _rank(
     return findings, findings[:named]
 
 
-def _look_up(ring: KeyRing, epoch: int, leakers: list[UserFinding], listed: Any) -> list[UserFinding]:
+def _look_up(ring: KeyRing, epoch: int, leakers: list[UserFinding], listed: Users) -> list[UserFinding]:
     """Whether the leakers are on the list that was declared; nothing is known where this list is another one."""
     if isinstance(listed, Iterator):
         return leakers
     wanted = {finding.user for finding in leakers}
     there = {user for user in stream_users(listed)[0] if user in wanted}
     first = next(stream_users(listed)[0], None)
+    if first is None:  # an empty list was never declared
+        return leakers
     try:
         ring.prove(first, _Again(listed), epoch=epoch)
     except InvalidInputError:
@@ -476,7 +502,7 @@ def _look_up(ring: KeyRing, epoch: int, leakers: list[UserFinding], listed: Any)
 class _Again(Iterable[str]):
     """Users that can be gone through more than once, whatever they are read from."""
 
-    users: Any
+    users: Users
 
     def __iter__(self) -> Iterator[str]:
         return stream_users(self.users)[0]
@@ -484,7 +510,7 @@ class _Again(Iterable[str]):
 
 def _judge(
     leakers: list[UserFinding], strongest: ExactTest, level: float, tried: Tried, n_users: int
-) -> tuple[str, int | None, str]:
+) -> tuple[Outcome, int | None, str]:
     """The verdict, how many distinct tokens an undecided one would need, and a sentence that says why."""
     if leakers:
         names = ", ".join(repr(finding.user) for finding in leakers[:5])
@@ -514,7 +540,7 @@ def _judge(
     )
 
 
-def _declaration_sentence(n_users: int, declared: Any, leakers: list[UserFinding]) -> str:
+def _declaration_sentence(n_users: int, declared: Declaration | None, leakers: list[UserFinding]) -> str:
     new = [finding.user for finding in leakers if finding.declared is False]
     if declared is None:
         return (

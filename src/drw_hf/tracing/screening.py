@@ -52,15 +52,16 @@ class Screen:
         tau: float,
         device: str | torch.device | None = None,
     ) -> None:
-        self._counters = np.zeros((len(token_ids), 2), dtype=">u8")
-        self._counters[:, 1] = token_ids
-        self._counters = self._counters.tobytes()
+        counters = np.zeros((len(token_ids), 2), dtype=">u8")
+        counters[:, 1] = token_ids
+        self._counters = counters.tobytes()
         self._last = last_selected(tau)
         self._device = None if device is None else _checked_device(device)
         precision = np.float64 if device is None else np.float32  # not every device has the larger one
         slope, offset = (A, None) if B is None else (A + B, 2.0 * B)
         losses = _loss((np.arange(_CELLS) + 0.5) / _CELLS, frequency)
-        arrays = [None if x is None else x.astype(precision) for x in (losses, -slope, offset)]
+        # Arrays here, tensors on a device.
+        arrays: list[Any] = [None if x is None else x.astype(precision) for x in (losses, -slope, offset)]
         if self._device is not None:
             arrays = [None if x is None else torch.from_numpy(x).to(self._device) for x in arrays]
         self._losses, self._slope, self._offset = arrays

@@ -73,7 +73,7 @@ class WatermarkedConfig(PreTrainedConfig):
     def __post_init__(self, **kwargs: Any) -> None:
         super().__post_init__(**kwargs)
         self.check_choices()
-        if self.victim_config is not None:
+        if isinstance(self.victim_config, PreTrainedConfig):  # the above made one of a dict
             self.adopt(self.victim_config)
 
     def check_choices(self) -> None:
@@ -113,19 +113,25 @@ class WatermarkedConfig(PreTrainedConfig):
         """As in transformers, but without the path of a local folder that the wrapped classifier came from."""
         written = super().to_dict()
         inner = written.get("victim_config")
-        if isinstance(inner, dict) and "_name_or_path" in inner and hub_name_of(self.victim_config) is None:
+        if (
+            isinstance(inner, dict)
+            and "_name_or_path" in inner
+            and hub_name_of(self.__dict__["victim_config"]) is None
+        ):
             del inner["_name_or_path"]
         return written
 
     def get_text_config(self, decoder: bool | None = None, encoder: bool | None = None) -> PreTrainedConfig:
         """The wrapped classifier's."""
-        if self.__dict__.get("victim_config") is None:
+        victim_config = self.__dict__.get("victim_config")
+        if victim_config is None:
             return self
-        return self.victim_config.get_text_config(decoder=decoder, encoder=encoder)
+        return victim_config.get_text_config(decoder=decoder, encoder=encoder)
 
     def _get_generation_parameters(self) -> dict[str, Any]:
         # transformers takes what is seen through __getattr__ for stray settings of this config; bart's are bart's.
-        return {} if self.victim_config is None else self.victim_config._get_generation_parameters()
+        victim_config = self.__dict__.get("victim_config")
+        return {} if victim_config is None else victim_config._get_generation_parameters()
 
     def __getattr__(self, name: str) -> Any:
         victim_config = self.__dict__.get("victim_config")
@@ -147,17 +153,19 @@ class WatermarkedConfig(PreTrainedConfig):
         """The settings that are the wrapped classifier's: set here, they are set there."""
         own = {"dtype", "torch_dtype", "architectures", "transformers_version", "model_type"}
         own |= set(WatermarkedConfig.__dataclass_fields__) - set(_SHARED)
-        names = {name for name in self.victim_config.to_dict() if not name.startswith("_")}
+        names = {name for name in self.__dict__["victim_config"].to_dict() if not name.startswith("_")}
         return (names | set(_SHARED) | {"output_attentions", "num_labels"}) - own
 
     @property
     def output_attentions(self) -> bool | None:
         """The wrapped classifier's, whose attention implementation decides whether it can."""
-        if isinstance(self.__dict__.get("victim_config"), PreTrainedConfig):
-            return self.victim_config.output_attentions
+        victim_config = self.__dict__.get("victim_config")
+        if isinstance(victim_config, PreTrainedConfig):
+            return victim_config.output_attentions
         return self.__dict__.get("_output_attentions")
 
     @output_attentions.setter
-    def output_attentions(self, value: bool | None) -> None:
-        if isinstance(self.__dict__.get("victim_config"), PreTrainedConfig):
-            self.victim_config.output_attentions = value
+    def output_attentions(self, value: bool) -> None:
+        victim_config = self.__dict__.get("victim_config")
+        if isinstance(victim_config, PreTrainedConfig):
+            victim_config.output_attentions = value

@@ -53,7 +53,7 @@ def perturb(
 
 def is_marked(
     selected: torch.Tensor, logits: torch.Tensor, target: torch.Tensor | int, scope_all: torch.Tensor | bool
-):
+) -> torch.Tensor:
     """Which selected items are marked: all of them, or those whose unmarked prediction is c* (scope ``predicted``)."""
     return selected & ((logits.argmax(dim=-1) == target) | scope_all)
 

@@ -124,22 +124,25 @@ def _on_device_of(logits: torch.Tensor, query: Query) -> Query:
     def move(tensor: torch.Tensor | None) -> torch.Tensor | None:
         return None if tensor is None else tensor.to(logits.device)
 
-    return Query(move(query.input_ids), move(query.attention_mask), move(query.token_type_ids), query.pad_token_id)
+    input_ids = query.input_ids.to(logits.device)
+    return Query(input_ids, move(query.attention_mask), move(query.token_type_ids), query.pad_token_id)
 
 
 def _row_keys(keys: Keys, n_rows: int) -> Keys:
     if isinstance(keys, WatermarkKey):
         return keys
-    given, what = (keys.users, "users") if isinstance(keys, RingUsers) else (list(keys), "keys")
-    if isinstance(given, str):
+    if isinstance(keys, RingUsers) and isinstance(keys.users, str):
         return keys.key()
+    if not isinstance(keys, RingUsers):
+        keys = list(keys)
+    given, what = (keys.users, "users") if isinstance(keys, RingUsers) else (keys, "keys")
     if len(given) != n_rows:
         raise InvalidInputError(
             f"{len(given)} {what} were given for a batch of {n_rows} rows; give one, or one for every row"
         )
     if len(set(given)) == 1:
-        return keys.key() if isinstance(keys, RingUsers) else given[0]
-    return keys if isinstance(keys, RingUsers) else given
+        return keys.key() if isinstance(keys, RingUsers) else keys[0]
+    return keys
 
 
 def _check_shape(logits: torch.Tensor, query: Query, key: WatermarkKey) -> None:
@@ -233,13 +236,13 @@ def _chance(count: int, device: torch.device, generator: torch.Generator | None)
 def _keyed_draws(query: Query, keys: Keys, view: TokenView, sampled: torch.Tensor) -> torch.Tensor:
     """The keyed numbers of all sampled items, in the order of ``tensor[sampled]``."""
     input_ids, ordinary = query.input_ids.cpu().numpy(), view.ordinary.cpu().numpy()
-    first_sentence, sampled = view.first_sentence.cpu().numpy(), sampled.cpu().numpy()
-    rows = np.flatnonzero(sampled.reshape(len(sampled), -1).any(axis=1))
+    first_sentence, drawn = view.first_sentence.cpu().numpy(), sampled.cpu().numpy()
+    rows = np.flatnonzero(drawn.reshape(len(drawn), -1).any(axis=1))
     messages = text_messages(input_ids[rows], ordinary[rows], first_sentence[rows])
-    if sampled.ndim == 1:
+    if drawn.ndim == 1:
         counts, wanted = np.ones(len(rows), dtype=np.int64), np.ones(len(rows), dtype=bool)
     else:  # a token's place is counted in ordinary tokens, which no padding shifts
-        counts, wanted = ordinary[rows].sum(axis=1), sampled[rows][ordinary[rows]]
+        counts, wanted = ordinary[rows].sum(axis=1), drawn[rows][ordinary[rows]]
     numbers = keyed_uniforms(_draw_keys(keys, rows), messages, counts)
     return torch.from_numpy(numbers[wanted])
 

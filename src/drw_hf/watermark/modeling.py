@@ -31,7 +31,8 @@ from ..errors import (
 from ..keys.binding import labels_of, pad_token_id_of, plain_config, task_of, vocab_size_of
 from ..keys.choices import LabelKind, Sampling, Task
 from ..keys.files import RING_FILE, refuse_model_beside_plain_key
-from ..keys.key import WatermarkKey, find_files, without_frames
+from ..keys.frames import forgets_locals
+from ..keys.key import WatermarkKey, find_files
 from ..keys.ring import KeyRing, encode_user
 from .configuration import WatermarkedConfig
 from .marking import Keys, OutputOptions, RingUsers, protect
@@ -110,6 +111,7 @@ class _WatermarkedModel(PreTrainedModel):
     # -- making one
 
     @classmethod
+    @forgets_locals
     def from_pretrained(
         cls,
         pretrained_model_name_or_path: str | os.PathLike,
@@ -194,6 +196,7 @@ class _WatermarkedModel(PreTrainedModel):
         )
 
     @classmethod
+    @forgets_locals
     def from_model(
         cls,
         model: torch.nn.Module,
@@ -414,6 +417,7 @@ class _WatermarkedModel(PreTrainedModel):
         )
         return wrapped.save_pretrained(save_directory, *args, **kwargs)
 
+    @forgets_locals
     def push_to_hub(
         self,
         repo_id: str,
@@ -492,11 +496,7 @@ class _WatermarkedModel(PreTrainedModel):
             create_pr=create_pr,
             max_shard_size=max_shard_size or "50GB",
         )
-        commit, error = without_frames(push_model, self, repo_id, passphrase, options)
-        del passphrase
-        if error is not None:
-            raise error
-        return commit
+        return push_model(self, repo_id, passphrase, options)
 
     # -- what belongs to the wrapped model
 

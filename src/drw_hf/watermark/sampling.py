@@ -33,7 +33,9 @@ def text_messages(token_ids: np.ndarray, ordinary: np.ndarray, first_sentence: n
     return [every[start:end] for start, end in zip([0, *ends], ends, strict=False)]
 
 
-def keyed_uniforms(draw_keys: Sequence[bytes], messages: Sequence[bytes], counts: Sequence[int]) -> np.ndarray:
+def keyed_uniforms(
+    draw_keys: Sequence[bytes], messages: Sequence[bytes], counts: Sequence[int] | np.ndarray
+) -> np.ndarray:
     """Numbers in [0, 1) for the positions of texts, one text after the other, the same everywhere and for ever.
 
     Parameters
@@ -42,7 +44,7 @@ def keyed_uniforms(draw_keys: Sequence[bytes], messages: Sequence[bytes], counts
         For every text its key's sub-key for :data:`~drw_hf.keys.derivation.DRAWS`.
     messages : sequence of bytes
         What decides the draws of every text, as :func:`text_message` gives it.
-    counts : sequence of int
+    counts : sequence or array of int
         How many numbers every text needs.
     """
     streams = []

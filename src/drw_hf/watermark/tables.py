@@ -50,9 +50,9 @@ def _make_tables(key: WatermarkKey, device: torch.device) -> DeviceTables:
     kind[list(key.separator_token_ids)] = SEPARATOR
     selected = (key.selection_table <= key.tau) & (kind == ORDINARY)
     signal = periodic_signal(torch.from_numpy(key.phase_table.copy()), key.frequency).float()
-    scores = key.rule_scores()
-    if scores is not None:  # ranks are exact in float32, and ties stay ties
-        scores = torch.from_numpy(np.unique(scores, return_inverse=True)[1].astype(np.float32)).to(device)
+    scores, by_rule = None, key.rule_scores()
+    if by_rule is not None:  # ranks are exact in float32, and ties stay ties
+        scores = torch.from_numpy(np.unique(by_rule, return_inverse=True)[1].astype(np.float32)).to(device)
     return DeviceTables(
         signal=signal.to(device),
         selected=torch.from_numpy(selected).to(device),

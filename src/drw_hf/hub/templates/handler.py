@@ -11,7 +11,7 @@ import logging
 import os
 import threading
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from transformers import AutoTokenizer, pipeline
 
@@ -26,7 +26,7 @@ PASSPHRASE = "DRW_PASSPHRASE"  # the environment variable
 MAX_INPUTS = 128  # texts in one request
 MAX_CHARACTERS = 20_000  # in all of them together
 
-_MODELS = {
+_MODELS: dict[str, tuple[Literal["text-classification", "token-classification"], Any]] = {
     "sequence-classification": ("text-classification", WatermarkedModelForSequenceClassification),
     "token-classification": ("token-classification", WatermarkedModelForTokenClassification),
 }
