@@ -21,9 +21,10 @@ test: $(STAMPS)/test  ## Run the tests (without those marked slow)
 test-slow: $(STAMPS)/test  ## Run the long trainings
 	$(BIN)/pytest -m slow
 
-quality: $(STAMPS)/quality  ## Check style and common mistakes
+quality: $(STAMPS)/quality  ## Check style, common mistakes and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/mypy
 
 style: $(STAMPS)/quality  ## Repair style
 	$(BIN)/ruff check --fix .

@@ -42,6 +42,13 @@ def test_the_public_names_are_these_and_no_others():
     assert (Path(drw_hf.__file__).parent / "py.typed").exists()
 
 
+def test_a_type_checker_is_shown_every_public_name():
+    """`make quality` runs mypy over that file: none of them may be Any."""
+    checked = (ROOT / "tests" / "public_types.py").read_text()
+    assert not [name for name in drw_hf.__all__ if not re.search(rf"\b{name}\b", checked)]
+    assert "tests/public_types.py" in tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["mypy"]["files"]
+
+
 def test_importing_the_package_imports_nothing_heavy_of_its_own():
     """What is used by one part alone is imported there; the time itself is measured by `make bench`."""
     heavy = "astropy matplotlib datasets evaluate peft scipy pandas typer sklearn".split()

@@ -8,7 +8,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from .store import Answers, Journal, locked
 
 logger = logging.getLogger(__name__)
 
+Rows = TypeVar("Rows")  # a Dataset, DatasetDict or IterableDataset: what comes in goes out
 PROBABILITIES, LABELS = "teacher_probs", "teacher_labels"
 UNANSWERED = -1  # the teacher's label of a word that it did not see
 _LABELS_FILE = "labels.json"
@@ -28,7 +29,7 @@ _BATCHES_SORTED_AT_ONCE = 200
 
 def label_with_teacher(
     teacher: Any,
-    dataset: Any,
+    dataset: Rows,
     tokenizer: Any = None,
     *,
     text_columns: str | Sequence[str] | None = None,
@@ -40,7 +41,7 @@ def label_with_teacher(
     cache_dir: str | os.PathLike | None = None,
     load_from_cache_file: bool = True,
     progress: bool = True,
-) -> Any:
+) -> Rows:
     """Ask a teacher once about every row, and return the data set with its answers.
 
     Parameters
@@ -97,7 +98,7 @@ def label_with_teacher(
     """
     import datasets
 
-    settings = {
+    settings: dict[str, Any] = {
         "text_columns": text_columns,
         "batch_size": batch_size,
         "cache_dir": cache_dir,
@@ -187,7 +188,7 @@ def _keep_labels(teacher: Predictor, folder: Path) -> None:
     file = folder / _LABELS_FILE
     if not file.exists():
         temporary = file.with_suffix(f".{os.getpid()}")
-        temporary.write_text(json.dumps(list(teacher.labels)))
+        temporary.write_text(json.dumps(list(teacher.labels or ())))
         os.replace(temporary, file)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from transformers import AutoConfig, AutoModelForSequenceClassification, AutoModelForTokenClassification, AutoTokenizer
 
 from ..errors import DrwError, MissingKeyError
-from ..keys import WatermarkKey
+from ..keys import KeyRing, WatermarkKey
 from ..keys.binding import task_of
 from ..keys.choices import TASKS, Task
 from ..watermark import (
@@ -40,7 +40,9 @@ def load_tokenizer(name: str) -> Any:
         return AutoTokenizer.from_pretrained(name)
 
 
-def load_model(name: str, *, task: Task | None = None, key: WatermarkKey | None = None, **options: Any) -> Any:
+def load_model(
+    name: str, *, task: Task | None = None, key: WatermarkKey | KeyRing | None = None, **options: Any
+) -> Any:
     """The classifier or tagger of a folder or repository; with a key, protected by it.
 
     ``options`` are those of ``from_pretrained``.

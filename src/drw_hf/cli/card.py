@@ -2,7 +2,7 @@
 
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import typer
 
@@ -10,6 +10,7 @@ from ..asking.data import load_data
 from ..asking.models import load_config, load_model, load_tokenizer
 from ..errors import UnsupportedModelError
 from ..hub.card import model_card
+from ..keys.choices import Task
 from ..planning.accuracy import measure_accuracy
 from ..watermark import WatermarkedConfig
 from .output import Outcome, prints_outcome, resumable, show_progress
@@ -41,7 +42,8 @@ def run(
         raise UnsupportedModelError(f"the model in {model} is not protected; protect it first with `drw-hf protect`")
     metrics = None
     if data is not None:
-        rows = load_data(data, task=config.task, text_columns=text_columns, **source)
+        task = cast(Task | None, config.task)  # the configuration has checked that it is one
+        rows = load_data(data, task=task, text_columns=text_columns, **source)
         victim = load_model(model, key=key_of(model, key, passphrase_file))
         with resumable():
             metrics = measure_accuracy(

@@ -14,13 +14,14 @@ from typing import Any, Literal
 import numpy as np
 
 from ..errors import InvalidInputError
-from ..keys.choices import AnswerKind, Scope
 
 STATISTIC = "drw-exact-1"  # the name of this statistic; whatever changes a number below changes it
 MIN_TOKENS = 5  # distinct tokens without which there is nothing to compare
 _SMALLEST = 1e-8  # probabilities below are taken for it before the logarithm
 _LOGIT_LIMIT = 9.2  # where all that is known of an answer is one score, rounding rules its logit beyond
 _HALF_WEIGHT = 3.0  # a token queried this often has taught a student half of what it can
+
+Scope = Literal["predicted", "all"]  # the key's, spelt out: nothing that has to do with keys is imported here
 
 
 @dataclass(frozen=True, eq=False)
@@ -163,7 +164,7 @@ def compute_amplitudes(
 class _Answers:
     """The suspect's answers, in whichever form they came."""
 
-    kind: AnswerKind | Literal["score"]
+    kind: Literal["probabilities", "score", "labels"]
     values: np.ndarray
 
     @classmethod

@@ -169,6 +169,7 @@ def _of_coalition(
     record: dict[str, Any] = {"n_users": len(users), "seed": seed, "colluders": list(colluders)}
     for where, rows in (("unseen", theft.unseen), ("queries", theft.queries)):
         found = search(theft, ring, users, student, folder, rows)
+        assert found.probe is not None  # it was searched just now, not read from a file
         named = {finding.user for finding in found.leakers}
         tests = [detect(found.probe, key=ring.key_for(user)) for user in colluders]
         innocent = np.array([user not in colluders for user in users])

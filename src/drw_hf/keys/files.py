@@ -213,8 +213,8 @@ def read_envelope(path: Path, kind: FileKind = KEY) -> dict[str, Any]:
     if not isinstance(document, dict):
         raise _damaged(path, kind)
     if document.get("format") != kind.format:
-        other = next((other for other in KINDS if document.get("format") == other.format), None)
-        raise _damaged(path, kind) if other is None else _of_another_kind(path, kind, other)
+        found = next((other for other in KINDS if document.get("format") == other.format), None)
+        raise _damaged(path, kind) if found is None else _of_another_kind(path, kind, found)
     version = document.get("version")
     if type(version) is not int or version < 1:
         raise _damaged(path, kind)

@@ -629,8 +629,12 @@ def _encoded(users: Iterable[str]) -> Iterator[list[bytes]]:
 
 
 def _first_double(users: Iterable[str]) -> str | None:
-    seen = set()
-    return next((user for user in users if user in seen or seen.add(user)), None)
+    seen: set[str] = set()
+    for user in users:
+        if user in seen:
+            return user
+        seen.add(user)
+    return None
 
 
 def _shown(user: Any) -> str:

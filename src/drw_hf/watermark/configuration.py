@@ -1,7 +1,7 @@
 """`WatermarkedConfig`: what is written beside a protected model, and nothing of its key."""
 
 import os
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeGuard
 
 from huggingface_hub.errors import HFValidationError
 from huggingface_hub.utils import validate_repo_id
@@ -24,7 +24,7 @@ def hub_name_of(config: PreTrainedConfig) -> str | None:
     return name if is_hub_id(name) and not local else None
 
 
-def is_hub_id(name: Any) -> bool:
+def is_hub_id(name: Any) -> TypeGuard[str]:
     """Whether something can be the name of a repository: ``name`` or ``owner/name``."""
     try:
         validate_repo_id(name)

@@ -6,7 +6,7 @@ import inspect
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextvars import ContextVar
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, cast
 
 import torch
 from transformers import (
@@ -76,7 +76,9 @@ class _WatermarkedModel(PreTrainedModel):
     _supports_attention_backend = True
 
     task: ClassVar[Task]
-    _auto_model: ClassVar[type]
+    _auto_model: ClassVar[Any]
+    config: WatermarkedConfig
+    victim: Any  # a transformers model, or a PEFT one around it
 
     def __init__(
         self,
@@ -97,10 +99,11 @@ class _WatermarkedModel(PreTrainedModel):
         if victim is None:
             victim = self._auto_model.from_config(config.victim_config)
         self.victim = victim
-        if isinstance(getattr(victim, "config", None), PreTrainedConfig):
+        inner = getattr(victim, "config", None)
+        if isinstance(inner, PreTrainedConfig):
             if self.task == "sequence-classification":  # else the first labels a model sees decide, floats included
-                victim.config.problem_type = "single_label_classification"
-            config.adopt(victim.config)
+                inner.problem_type = "single_label_classification"
+            config.adopt(inner)
         config.key_commitment = key.identity
         self._key_slot = KeySlot(key)
         self.supports_gradient_checkpointing = getattr(victim, "supports_gradient_checkpointing", True)
@@ -112,7 +115,7 @@ class _WatermarkedModel(PreTrainedModel):
 
     @classmethod
     @forgets_locals
-    def from_pretrained(
+    def from_pretrained(  # type: ignore[override]  # the supertype's own options pass through kwargs
         cls,
         pretrained_model_name_or_path: str | os.PathLike,
         *model_args: Any,
@@ -157,8 +160,8 @@ class _WatermarkedModel(PreTrainedModel):
             kwargs.get("revision"),
             **{name: kwargs[name] for name in ("token", "local_files_only", "cache_dir") if name in kwargs},
         )
-        options = {"label_kind": label_kind, "sampling": sampling, "sample_all": sample_all}
-        options = {name: value for name, value in options.items() if value is not None}
+        given = {"label_kind": label_kind, "sampling": sampling, "sample_all": sample_all}
+        options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
         if not isinstance(config, WatermarkedConfig):  # Auto classes hand one over that has taken options in already
             found = _config_at(pretrained_model_name_or_path, kwargs)
             if isinstance(found, WatermarkedConfig) and config is not None:
@@ -182,7 +185,7 @@ class _WatermarkedModel(PreTrainedModel):
             loaded = cls._auto_model.from_pretrained(pretrained_model_name_or_path, *model_args, **kwargs)
             victim, *info = loaded if isinstance(loaded, tuple) else (loaded,)
             protected = cls.from_model(victim, key=key, **options)
-            return (protected, *info) if info else protected
+            return (protected, *info) if info else protected  # type: ignore[return-value]  # as transformers: with info
         config = copy.deepcopy(config)
         for name in config.overridable() & kwargs.keys():
             setattr(config, name, kwargs.pop(name))
@@ -223,10 +226,9 @@ class _WatermarkedModel(PreTrainedModel):
             sample_all=sample_all,
             dtype=getattr(inner_config, "dtype", None),
         )
-        if key is not None and not isinstance(key, WatermarkKey | KeyRing):
-            key = _loaded_key(key, passphrase)
+        opened = key if key is None or isinstance(key, WatermarkKey | KeyRing) else _loaded_key(key, passphrase)
         with no_init_weights():
-            protected = cls(config, key=key, victim=model)
+            protected = cls(config, key=opened, victim=model)
         protected.train(model.training)
         if hasattr(model, "hf_device_map"):
             protected.hf_device_map = model.hf_device_map
@@ -298,10 +300,16 @@ class _WatermarkedModel(PreTrainedModel):
         keys: Keys,
         generator: torch.Generator | None,
     ) -> Any:
-        query = Query(input_ids, attention_mask, token_type_ids, pad_token_id_of(self.config))
-        options = OutputOptions(self.config.label_kind, self.config.sampling, self.config.sample_all)
+        # Query itself says what is wrong where there are no ids.
+        query = Query(cast(torch.Tensor, input_ids), attention_mask, token_type_ids, pad_token_id_of(self.config))
+        options = OutputOptions(*self._output_choices())
         logits = protect(outputs.logits, query, keys, options, generator)
         return type(outputs)(**{**outputs, "logits": logits})
+
+    def _output_choices(self) -> tuple[LabelKind, Sampling, bool]:
+        """How answers are given; the configuration has checked that these are choices."""
+        config = self.config
+        return cast(LabelKind, config.label_kind), cast(Sampling, config.sampling), config.sample_all
 
     @torch.compiler.disable
     def _keys_in_force(self, watermark_key: Keys | None, user: str | Sequence[str] | None = None) -> Any:
@@ -407,18 +415,18 @@ class _WatermarkedModel(PreTrainedModel):
             return super().save_pretrained(save_directory, *args, **kwargs)
         kwargs.pop("state_dict", None)
         merged = copy.deepcopy(self.victim).merge_and_unload()
-        config = self.config
+        label_kind, sampling, sample_all = self._output_choices()
         wrapped = type(self).from_model(
             merged,
-            key=self._key_slot.key,
-            label_kind=config.label_kind,
-            sampling=config.sampling,
-            sample_all=config.sample_all,
+            key=self._key_slot.key,  # type: ignore[arg-type]  # from_model says so where it was lost
+            label_kind=label_kind,
+            sampling=sampling,
+            sample_all=sample_all,
         )
         return wrapped.save_pretrained(save_directory, *args, **kwargs)
 
     @forgets_locals
-    def push_to_hub(
+    def push_to_hub(  # type: ignore[override]  # the supertype's is wrapped, and takes anything
         self,
         repo_id: str,
         *,
@@ -580,7 +588,7 @@ def _key_beside(model: str | os.PathLike, passphrase: str | None, kwargs: dict[s
     return _open(path, passphrase)
 
 
-def _checked_key(config: WatermarkedConfig, key: Any, *, replace_key: bool) -> WatermarkKey:
+def _checked_key(config: WatermarkedConfig, key: Any, *, replace_key: bool) -> WatermarkKey | KeyRing:
     """The key, if it is one, applies to the model and is the one the model was saved with."""
     if key is None:
         raise MissingKeyError(
@@ -642,7 +650,7 @@ def _refuse_merged_weights(model: Any, state_dict: dict[str, Any], prefix: str, 
         )
 
 
-def _accepts_loss_kwargs(victim: torch.nn.Module) -> bool:
+def _accepts_loss_kwargs(victim: Any) -> bool:
     """Whether Trainer may hand the item count of a step to the wrapped model, as it would without the wrapper."""
     if hasattr(victim, "accepts_loss_kwargs"):
         return victim.accepts_loss_kwargs
