@@ -22,11 +22,12 @@ from transformers import BertConfig, PreTrainedTokenizerFast
 
 from drw_hf import WatermarkKey, detect
 from drw_hf.detection import probe_suspect
-from drw_hf.detection.significance import NullLaw
+from drw_hf.detection.detect import Tried
+from drw_hf.detection.significance import ExactTest, NullLaw
 from drw_hf.errors import InvalidInputError, KeyMismatchError
 from drw_hf.keys.ring import KeyRing
 from drw_hf.tracing import Identification, identify
-from drw_hf.tracing.identify import holm
+from drw_hf.tracing.identify import _judge, holm
 from drw_hf.tracing.screening import Screen, exact_statistic, last_selected
 from drw_hf.tracing.users import SeenUsers
 from drw_hf.watermark.marking import OutputOptions, protect
@@ -624,3 +625,21 @@ def test_nothing_of_a_key_stays_with_the_result(ring, probe):
     found = search(probe, ring)
     assert not any(isinstance(value, WatermarkKey | KeyRing) for value in vars(found).values())
     assert sys.getsizeof(found.log10_p_values) < 2000 * 8 + 200
+
+
+def test_a_bound_that_rounds_to_the_level_itself_is_undecided():
+    """One correction says detected by the last bit, Holm's says nobody: no verdict may fall between them."""
+    tried = Tried(keys_tried=100, suspects_tested=3, looks=7)
+    strongest = ExactTest(
+        statistic=9.0,
+        log10_p=-9.0,
+        log10_bound=-8.0,
+        z_score=6.0,
+        theta=1.0,
+        n_tokens=50,
+        n_effective=40.0,
+        mean=0.0,
+        sd=1.5,
+    )
+    verdict, needed, why = _judge([], strongest, 1e-3, tried, n_users=100)
+    assert (verdict, needed) == ("undecided", 51) and "about 51 like these would" in why

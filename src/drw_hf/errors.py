@@ -53,6 +53,10 @@ class ExportRefusedError(DrwError, RuntimeError):
     """A protected model was traced for export, which would bake the key's tables into the artefact."""
 
 
+class CannotLoadError(DrwError):
+    """A model or a tokenizer that was named is not there, or cannot be read."""
+
+
 class DatasetError(DrwError, ValueError):
     """A data set does not hold what is needed of it: columns, rows, or labels that match."""
 

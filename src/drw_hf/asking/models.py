@@ -7,7 +7,7 @@ from typing import Any
 
 from transformers import AutoConfig, AutoModelForSequenceClassification, AutoModelForTokenClassification, AutoTokenizer
 
-from ..errors import DrwError, MissingKeyError
+from ..errors import CannotLoadError, DrwError, MissingKeyError
 from ..keys import KeyRing, WatermarkKey
 from ..keys.binding import task_of
 from ..keys.choices import TASKS, Task
@@ -22,10 +22,6 @@ PLAIN = dict(zip(TASKS, (AutoModelForSequenceClassification, AutoModelForTokenCl
 PROTECTED = dict(
     zip(TASKS, (WatermarkedModelForSequenceClassification, WatermarkedModelForTokenClassification), strict=True)
 )
-
-
-class CannotLoadError(DrwError):
-    """A model or a tokenizer that was named is not there, or cannot be read."""
 
 
 def load_config(name: str) -> Any:

@@ -69,11 +69,11 @@ class Predictor(ABC):
 
 
 # Who can be asked: a path or repo id, a model, a client, or whatever can be called, as functions and pipelines can.
-Teacher = str | torch.nn.Module | Predictor | InferenceService | Callable[..., Any]
+Askable = str | torch.nn.Module | Predictor | InferenceService | Callable[..., Any]
 
 
 def as_predictor(
-    teacher: Teacher,
+    teacher: Askable,
     tokenizer: Any = None,
     *,
     task: Task | None = None,

@@ -21,7 +21,7 @@ from transformers import PreTrainedTokenizerBase
 
 from ..asking.labelling import PROBABILITIES, label_with_teacher
 from ..asking.predictors import (
-    Teacher,
+    Askable,
     as_predictor,
     first_positions,
     ids_that_are_no_word,
@@ -39,7 +39,7 @@ from ..watermark.tokens import Query, TokenView, hashed_tokens, view_tokens
 FORMAT = "drw-probe-1"
 _ARRAYS = ("input_ids", "token_type_ids", "offsets", "rows", "places", "suspect", "victim", "gold", "logged")
 
-Suspect = Teacher | list[Any] | tuple[Any, ...] | np.ndarray  # who can be asked, or answers gathered elsewhere
+Suspect = Askable | list[Any] | tuple[Any, ...] | np.ndarray  # who can be asked, or answers gathered elsewhere
 
 
 @dataclass(frozen=True, eq=False)

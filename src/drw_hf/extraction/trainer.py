@@ -13,7 +13,7 @@ from transformers import EvalPrediction, PreTrainedModel, PreTrainedTokenizerBas
 from transformers.trainer_utils import PredictionOutput
 
 from ..asking.labelling import LABELS, PROBABILITIES, label_with_teacher
-from ..asking.predictors import ModelPredictor, Predictor, Teacher, as_predictor, max_length_of
+from ..asking.predictors import Askable, ModelPredictor, Predictor, as_predictor, max_length_of
 from ..asking.questions import find_gold_column, find_text_columns
 from ..errors import ConfigurationError, DatasetError
 from ..keys.binding import labels_of, task_of, tokenizer_fingerprint
@@ -69,7 +69,7 @@ class DistillationTrainer(Trainer):
         self,
         model: PreTrainedModel | torch.nn.Module | None = None,
         args: DistillationArguments | None = None,
-        teacher: Teacher | None = None,
+        teacher: Askable | None = None,
         train_dataset: Rows | None = None,
         eval_dataset: Rows | dict[str, Rows] | None = None,
         processing_class: PreTrainedTokenizerBase | None = None,
@@ -131,7 +131,7 @@ class DistillationTrainer(Trainer):
 
     # -- the teacher
 
-    def _set_teacher(self, teacher: Teacher | None, teacher_tokenizer: PreTrainedTokenizerBase | None) -> None:
+    def _set_teacher(self, teacher: Askable | None, teacher_tokenizer: PreTrainedTokenizerBase | None) -> None:
         """Make the teacher askable; one that is asked during training is frozen and put under accelerate's care."""
         self.teacher, self._teacher_model, self._other_tokenizer = None, None, None
         if teacher is None:

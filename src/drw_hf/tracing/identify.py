@@ -532,6 +532,8 @@ def _judge(
             f"The answers point at none of the {n_users:,} users; a mark of {FAINT:g} standard deviations a token "
             "would most likely have shown. Fainter ones may need more.",
         )
+    if needed is None:  # a corrected bound that rounds to the level itself: one says detected, Holm names nobody
+        needed = strongest.n_tokens + 1
     return (
         "undecided",
         needed,
