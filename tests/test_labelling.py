@@ -684,3 +684,13 @@ def test_without_such_a_folder_it_is_asked_every_time(texts):
     for _ in range(2):
         label(predictor, texts)
     assert predictor.asked == 2 * len(TEXTS)
+
+
+def test_a_finished_run_is_read_from_a_folder_that_cannot_be_written(texts, tmp_path):
+    label(Counting(), texts, cache_dir=tmp_path)
+    (lock,) = tmp_path.glob(".*.lock")
+    lock.unlink()
+    lock.mkdir()  # no lock can be had here, whoever asks: root may write everywhere else
+    service = Counting()
+    assert label(service, texts, cache_dir=tmp_path)["teacher_labels"][:] == [1] * len(TEXTS)
+    assert not service.asked

@@ -81,25 +81,24 @@ class Answers:
 @contextlib.contextmanager
 def locked(folder: Path) -> Iterator[None]:
     """Have a folder of answers to oneself; whoever comes second waits, and finds the work done."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
     lock = FileLock(folder.parent / f".{folder.name}.lock")  # beside it: the folder itself may be thrown away
     try:
-        try:
-            lock.acquire(timeout=0)
-        except Timeout:
-            logger.warning("another process is asking the same in %s; waiting until it is done", folder)
-            lock.acquire()
-    except (
-        NotImplementedError,
-        OSError,
-    ):  # some network file systems have no locks, and some folders cannot be written
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        _acquire(lock, folder)
+    except (NotImplementedError, OSError):  # a network file system without locks, or a folder that is only read
         logger.warning("%s cannot be locked; do not ask the same twice at once there", folder.parent)
-        yield
-        return
     try:
         yield
     finally:
-        lock.release()
+        lock.release()  # does nothing where it is not held
+
+
+def _acquire(lock: FileLock, folder: Path) -> None:
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        logger.warning("another process is asking the same in %s; waiting until it is done", folder)
+        lock.acquire()
 
 
 @contextlib.contextmanager

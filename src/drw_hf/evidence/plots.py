@@ -1,21 +1,27 @@
-"""The figure of a detection: answers over the hash, the periodogram, and what chance would give."""
+"""Figures: of a detection (answers over the hash, periodogram, what chance gives), and of a search for leakers."""
 
 import io
+import math
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..detection.memory import STATISTIC as MEMORY
 from ..detection.result import DetectionResult, _power_of_ten
+from ..tracing.identification import Identification
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 # Readable in black and white: shapes and line styles differ, not colours alone.
 _INK, _MARK, _LIGHT = "0.15", "#b5232a", "0.65"
+_DRAWN_AT_MOST = 3_000  # users in a figure; the strongest are among them, of the others a sample
 
 
-def plot_result(result: DetectionResult, path: str | os.PathLike | None = None) -> Any:
+def plot_result(result: DetectionResult, path: str | os.PathLike | None = None) -> "Figure":
     """Draw a result; returns the matplotlib figure and writes it where a path is given."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -140,3 +146,48 @@ def _mark_observed(axes: Any, observed: float, label: str) -> None:
 
 def _shortened(name: str, most: int) -> str:
     return name if len(name) <= most else f"{name[: most - 1]}…"
+
+
+def plot_identification(result: Identification, path: str | os.PathLike | None = None) -> "Figure":
+    """Draw the p-values of all users, sorted, and what it takes to be named."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    result.p_values()  # says so where they are missing
+    assert result.log10_p_values is not None
+    heights = np.sort(-result.log10_p_values)[::-1]
+    ranks = np.arange(1, len(heights) + 1)
+    drawn = np.unique(np.geomspace(1, len(heights), _DRAWN_AT_MOST).astype(np.int64)) - 1
+    figure = Figure(figsize=(7.5, 4.2), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.subplots()
+    label = f"the {result.n_users:,} users"
+    axes.plot(ranks[drawn], heights[drawn], ".", color=_INK, markersize=4, label=label, rasterized=True)
+    expected = -np.log10((ranks[drawn] - 0.5) / len(heights))
+    axes.plot(ranks[drawn], expected, "-", color=_LIGHT, linewidth=1.5, zorder=0, label="what chance gives")
+    threshold = -result.log10_threshold
+    needed = f"needed to be named, level {result.level:g}"
+    axes.axhline(threshold, color=_INK, linestyle="--", linewidth=1, label=needed)
+    leakers = [-finding.log10_p for finding in result.leakers]
+    if leakers:
+        places = np.arange(1, len(leakers) + 1)
+        axes.plot(places, leakers, "D", color=_MARK, markersize=7, label="named")
+        for place, height, finding in list(zip(places, leakers, result.leakers, strict=True))[:5]:
+            name = finding.user if len(finding.user) <= 24 else finding.user[:23] + "…"
+            name = "".join(character if character.isprintable() else "�" for character in name)
+            axes.annotate(name, (place, height), (8, -3), textcoords="offset points", fontsize=9, parse_math=False)
+    axes.set(xscale="log", xlabel="users, the strongest first", ylabel="−log₁₀ p of the user, not corrected")
+    axes.set_xlim(0.7, len(heights) * 1.5)
+    highest = max(float(heights[0]), threshold)
+    if highest > 3.0 * threshold:  # up to the threshold as it is, beyond by powers of ten, else all but one lie flat
+        axes.set_yscale("symlog", linthresh=threshold, linscale=2.0)
+        ticks = [*np.arange(0.0, threshold, 2.0), *(10.0 ** np.arange(math.ceil(math.log10(threshold)), 7.0))]
+        axes.set_yticks([tick for tick in ticks if tick <= 2.0 * highest])
+        axes.yaxis.set_major_formatter("{x:g}")
+    axes.set_ylim(0, (2.0 if axes.get_yscale() == "symlog" else 1.1) * highest)
+    axes.legend(loc="upper right", fontsize=8)
+    axes.set_title(f"{result.suspect or 'suspect'}: {result.verdict}"[:80], fontsize=11, parse_math=False)
+    if path is not None:
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        figure.savefig(path, dpi=150)
+    return figure
