@@ -37,7 +37,17 @@ class InferenceService(Protocol):
 
 
 class Predictor(ABC):
-    """Something that answers questions."""
+    """Something that answers questions; subclass it for what :func:`as_predictor` does not know.
+
+    Attributes
+    ----------
+    labels : tuple of str or None
+        The label names, in the order of the probabilities; None until a first answer shows them.
+    task : str
+        ``"sequence-classification"`` or ``"token-classification"``.
+    name : str
+        What messages and evidence call it; by default the class's own name.
+    """
 
     labels: tuple[str, ...] | None  # None until a callable's first answer shows them
     given_labels: tuple[str, ...] | None = None  # those that the user named, whatever the answers show
@@ -53,7 +63,10 @@ class Predictor(ABC):
 
     @abstractmethod
     def answer(self, questions: list[Question]) -> list[np.ndarray]:
-        """One array of probabilities for every question."""
+        """One array of probabilities for every question: (m,), or (words or tokens, m) for token tasks.
+
+        A row of zeros says that this word was not answered.
+        """
 
     @abstractmethod
     def fingerprint(self) -> str | None:
