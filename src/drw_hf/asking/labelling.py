@@ -82,9 +82,9 @@ def label_with_teacher(
 
     Notes
     -----
-    Under ``accelerate launch`` every process asks its share and all return the whole data set. Of two runs that ask the
-    same at the same time, the second waits for the first, and nothing is asked twice. Watermark keys enter the cache's
-    fingerprint as ``key.fingerprint`` alone.
+    Under ``accelerate launch`` every process asks its share and all return the whole data set. Of two runs that ask
+    the same at the same time, the second waits for the first, and nothing is asked twice. Watermark keys enter the
+    cache's fingerprint as ``key.fingerprint`` alone.
 
     Examples
     --------
