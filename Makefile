@@ -16,7 +16,7 @@ demo: $(STAMPS)/base  ## Protect a small model, steal it, find the mark; writes 
 	$(BIN)/drw-hf demo
 
 test: $(STAMPS)/test  ## Run the tests (without those marked slow)
-	$(BIN)/pytest -m "not slow" -n auto --dist loadfile
+	$(BIN)/pytest -m "not slow" -n auto --dist loadfile --no-loadscope-reorder
 
 test-slow: $(STAMPS)/test  ## Run the long trainings
 	$(BIN)/pytest -m slow
