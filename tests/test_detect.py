@@ -334,3 +334,13 @@ def test_a_full_disk_is_told_as_such_and_leaves_what_was_there(tmp_path, monkeyp
     with pytest.raises(KeyFileError, match="No space left"):
         key.save_pretrained(tmp_path / "key")
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()} == before
+
+
+def test_a_place_where_nothing_can_be_written_is_named(tmp_path):
+    key = make_key()
+    rows, clean, marked, _ = make_case(key, n_rows=60)
+    result = detect(marked, rows, key=key, victim=clean)
+    (tmp_path / "file").write_text("")
+    for write in (result.save, result.probe.save):
+        with pytest.raises(FileNotWrittenError, match="cannot write"):
+            write(tmp_path / "file" / "below" / "evidence.json")

@@ -29,8 +29,10 @@ from drw_hf.detection import Probe
 from drw_hf.evidence import CommitmentRecord, verify_evidence
 from drw_hf.evidence.timestamps import verify_timestamp
 from drw_hf.hub.card import model_card
+from drw_hf.hub.pull import Pointer
 from drw_hf.keys import UserProof, verify_proof
 from drw_hf.tracing import Identification
+from drw_hf.tracing.screening import Screen
 
 FROZEN = Path(__file__).parent / "frozen"
 PASSPHRASE = "correct horse battery staple"
@@ -82,6 +84,22 @@ def test_a_ring_gives_its_users_the_same_keys_in_every_epoch(name):
             check_key(ring.key_for(user, epoch), key)
 
 
+@pytest.mark.parametrize("name", ["plain", "sealed"])
+def test_a_ring_with_an_array_beside_it_is_read(name):
+    figures = expected("ring-of-frequencies")
+    ring = KeyRing.from_pretrained(FROZEN / "ring-of-frequencies" / name, passphrase=passphrase_for(name))
+    assert ring.fingerprint == figures["fingerprint"]
+    check_key(ring.key_for("somebody"), figures["user"])
+
+
+def test_a_pointer_leads_to_its_key():
+    pointer = Pointer.read(FROZEN / "pointer" / "drw_key_pointer.json")
+    key = WatermarkKey.from_pretrained(FROZEN / "pointer", passphrase=PASSPHRASE)
+    check_key(key, expected("pointer"))
+    assert (pointer.repo_id, pointer.subfolder) == ("owner/keys", key.fingerprint)
+    assert pointer.commitment == key.commitment()
+
+
 def test_a_proof_shows_that_a_users_key_was_declared():
     proof = UserProof.from_dict(json.loads((FROZEN / "rings" / "proof.json").read_text()))
     key = WatermarkKey.from_pretrained(FROZEN / "rings" / "customer-7")
@@ -104,6 +122,34 @@ def test_a_protected_model_loads_with_its_key_and_answers_the_same(label_kind):
         answers = model.eval()(**batch).logits.softmax(-1)
     assert model.config.label_kind == (label_kind or "hard")
     torch.testing.assert_close(answers, torch.tensor(figures[model.config.label_kind]), rtol=0, atol=1e-5)
+
+
+MODELS = {
+    "sequence-classification": WatermarkedModelForSequenceClassification,
+    "token-classification": WatermarkedModelForTokenClassification,
+}
+
+
+@pytest.mark.parametrize("asked", ["texts", "pairs"])
+@pytest.mark.parametrize("kind", ["soft", "hard"])
+@pytest.mark.parametrize("task", MODELS)
+def test_a_key_marks_texts_and_pairs_as_it_did(task, kind, asked):
+    folder, figures = FROZEN / "served", expected("served")
+    model = MODELS[task].from_pretrained(folder / f"{task}-model", key=folder / task, label_kind=kind).eval()
+    tokenizer = AutoTokenizer.from_pretrained(FROZEN / "protected" / "model")
+    columns = (figures["texts"],) if asked == "texts" else tuple(map(list, zip(*figures["pairs"], strict=True)))
+    with torch.no_grad():
+        batch = tokenizer(*columns, padding=True, return_tensors="pt")
+        marked = model(**batch).logits
+        with model.watermark_disabled():
+            clean = model(**batch).logits
+    frozen = torch.tensor(figures[f"{task} {kind} {asked}"])
+    if kind == "soft":
+        torch.testing.assert_close(marked.softmax(-1), frozen, rtol=0, atol=1e-5)
+        assert (clean.softmax(-1) - frozen).abs().max() > 0.05, "a mark is there to be seen"
+    else:
+        assert torch.equal(marked.argmax(-1), frozen)
+        assert not torch.equal(clean.argmax(-1), frozen), "some labels were drawn"
 
 
 def check_answers(answers, figures):
@@ -185,8 +231,15 @@ def test_altered_evidence_is_found_out(tmp_path):
 
 
 def test_a_probe_is_read():
-    probe = Probe.load(FROZEN / "evidence" / "probe.npz")
+    probe, other = (Probe.load(FROZEN / "evidence" / name) for name in ("probe.npz", "exact-sentences.probe.npz"))
     assert len(probe.suspect) == 900 and probe.victim is None
+    np.testing.assert_array_equal(probe.suspect, other.suspect)
+    np.testing.assert_array_equal(probe.input_ids, other.input_ids)
+    assert (
+        probe.digest()
+        != other.digest()
+        == json.loads((FROZEN / "evidence" / "exact-sentences.json").read_text())["probe_digest"]
+    )
 
 
 def test_an_identification_is_read_and_found_again():
@@ -198,3 +251,21 @@ def test_an_identification_is_read_and_found_again():
     assert again.leakers[0].user == figures["leaker"] and again.verdict == result.verdict == "identified"
     assert again.leakers[0].log10_p == pytest.approx(figures["log10_p"], rel=1e-6)
     np.testing.assert_allclose(again.log10_p_values, result.log10_p_values, rtol=1e-3, atol=1e-3)
+
+
+def test_a_search_goes_on_from_its_record(tmp_path, monkeypatch):
+    folder, figures = FROZEN / "ledger", expected("ledger")
+    shutil.copy(folder / "ledger.sqlite", tmp_path)
+    scored, score = [], Screen.scores
+    monkeypatch.setattr(Screen, "scores", lambda self, keys: scored.append(len(keys)) or score(self, keys))
+    found = identify(
+        Probe.load(folder / "probe.npz"),
+        ring=KeyRing.from_pretrained(folder / "ring"),
+        users=figures["users"],
+        progress=False,
+        resume=tmp_path / "ledger.sqlite",
+    )
+    assert found.leakers[0].user == "user-123" and sum(scored) == 80, "the first 120 were scored before"
+    by_name = {finding.user: finding for finding in found.ranking}
+    if figures["strongest"] in by_name:
+        assert by_name[figures["strongest"]].log10_p == pytest.approx(figures["log10_p"], rel=1e-6)

@@ -602,7 +602,7 @@ def interrupted(texts, folder):
     return journal
 
 
-@pytest.mark.parametrize("damage", ["overwritten", "cut", "another table"])
+@pytest.mark.parametrize("damage", ["overwritten", "cut", "another table", "cells"])
 def test_a_damaged_journal_is_named_and_left_as_it_is(texts, tmp_path, damage):
     journal = interrupted(texts, tmp_path)
     content = journal.read_bytes()
@@ -612,6 +612,10 @@ def test_a_damaged_journal_is_named_and_left_as_it_is(texts, tmp_path, damage):
             connection.execute("CREATE TABLE answers (something INTEGER)")
     else:
         journal.write_bytes(b"not a database" * 99 if damage == "overwritten" else content[:3000])
+    if damage == "cells":
+        journal.write_bytes(content)
+        with sqlite3.connect(journal) as connection:
+            connection.execute("UPDATE answers SET value = x'ffffff'")
     before = journal.read_bytes()
     service = Counting()
     with pytest.raises(KeptAnswersError, match=r"answers-0\.sqlite are damaged"):
@@ -639,6 +643,24 @@ def test_a_journal_that_cannot_be_written_says_why_and_keeps_what_there_is(texts
     service = Counting()
     label(service, texts, cache_dir=tmp_path)
     assert len(service.asked) == len(TEXTS) - 3
+
+
+def test_a_journal_that_was_begun_and_never_written_holds_nobody_up(texts, tmp_path):
+    journal = interrupted(texts, tmp_path)
+    journal.with_name("answers-1.sqlite").touch()
+    service = Counting()
+    assert label(service, texts, cache_dir=tmp_path)["teacher_labels"][:] == [1] * len(TEXTS)
+    assert len(service.asked) == len(TEXTS) - 3
+
+
+@pytest.mark.parametrize("content", ["{", "5", '["negative", 1]'])
+def test_damaged_label_names_are_found_before_anything_is_asked(texts, tmp_path, content):
+    journal = interrupted(texts, tmp_path)
+    (journal.parent / "labels.json").write_text(content)
+    service = Counting()
+    with pytest.raises(KeptAnswersError, match=r"labels\.json"):
+        label(service, texts, cache_dir=tmp_path)
+    assert not service.asked
 
 
 @pytest.mark.parametrize("name", ["labelled.arrow", "labels.json"])

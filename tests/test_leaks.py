@@ -15,6 +15,7 @@ import traceback
 import zipfile
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -22,6 +23,7 @@ from transformers import Trainer
 
 import drw_hf
 from drw_hf import KeyRing, WatermarkKey
+from drw_hf.errors import DrwError
 from drw_hf.watermark.tables import tables_on
 from needles import leaks_in, needles
 from small_models import make_batch, make_key, make_model, make_victim
@@ -229,6 +231,7 @@ def failures(tmp_path):
         (f"{name}.from_model", lambda: model_class.from_model(make_model(), key=there / "key", **words)),
         (f"{name}.from_model", lambda: model_class.from_model(make_model(), key=there / "nothing", **words)),
         (f"{name}.from_model", lambda: model_class.from_model(make_model(num_labels=3), key=key, **words)),
+        (f"{name}.save_pretrained", lambda: victim.save_pretrained(tmp_path / "m", push_to_hub=True, **words)),
         (f"{name}.push_to_hub", lambda: victim.push_to_hub("owner/offline", **words)),
         (f"{name}.push_to_hub", lambda: victim.push_to_hub("owner/offline", push_key=False, **words)),
     ]
@@ -240,6 +243,26 @@ def failures(tmp_path):
         WORDS,
         repr(WORDS.encode()),
     )
+
+
+def mistakes(tmp_path):
+    """Calls that fail with a secret in hand, though no passphrase."""
+    model, secret = make_model(), bytes(range(200, 232))
+    settings = {"target": 1, "special_token_ids": [0, 1, 2, 3, 4], "secret": secret}
+    key = WatermarkKey.generate(model, **settings)
+    arrays = {"v_k": np.zeros(3), "v_s": np.zeros(3), "M": np.zeros((64, 4))}
+    fields = {"task": "sequence-classification", "labels": ("a", "b"), "target": 0, "vocab_size": 64}
+    calls = [
+        lambda: key.replace(epsilon=-1),
+        lambda: WatermarkKey.generate(model, epsilon=-1, **settings),
+        lambda: WatermarkKey.generate(model, **{**settings, "target": "nothing"}),
+        lambda: WatermarkKey.from_arrays(**arrays, config=model.config, **settings),
+        lambda: WatermarkKey(secret=secret, special_token_ids=(), separator_token_ids=(), tau=3, **fields),
+        lambda: KeyRing.generate(model, law="paper", **settings),
+        lambda: KeyRing(key.replace(law="paper"), secret=secret),
+        lambda: KeyRing(key, secret=secret + b"too long"),
+    ]
+    return calls, (secret.hex(), repr(secret)[2:-1])
 
 
 def what_reporters_show(error):
@@ -267,6 +290,32 @@ def test_no_error_shows_a_passphrase_or_a_secret(tmp_path):
         assert not found, f"failure {number}: {name}"
 
 
+def test_no_mistake_in_making_a_key_shows_its_secret(tmp_path):
+    calls, secrets = mistakes(tmp_path)
+    for number, call in enumerate(calls):
+        with pytest.raises(DrwError) as caught:
+            call()
+        assert not [secret for secret in secrets if secret in what_reporters_show(caught.value)], f"mistake {number}"
+
+
+def test_what_the_caller_was_handling_stays_the_callers_own(tmp_path):
+    """Its frames keep their variables, and the new error says what it was raised in the middle of."""
+
+    def fail():
+        wanted = "kept"  # noqa: F841
+        raise ValueError("first") from KeyError("cause")
+
+    try:
+        fail()
+    except ValueError as first:
+        with pytest.raises(DrwError) as caught:
+            WatermarkKey.from_pretrained(tmp_path, passphrase=WORDS)
+        assert caught.value.__context__ is first
+        assert isinstance(first.__cause__, KeyError)
+        (*_, frame) = [frame for frame, _ in traceback.walk_tb(first.__traceback__)]
+        assert frame.f_locals["wanted"] == "kept"
+
+
 def test_every_public_function_that_takes_a_passphrase_is_among_them(tmp_path):
     rooms = "keys watermark asking extraction detection tracing evidence planning metrics hub".split()
     packages = [drw_hf, *(importlib.import_module(f"drw_hf.{room}") for room in rooms)]
@@ -280,6 +329,7 @@ def test_every_public_function_that_takes_a_passphrase_is_among_them(tmp_path):
                 if "passphrase" in inspect.signature(function).parameters:
                     takes.add(f"{value.__name__}.{name}")
     twins = {name.replace("ForTokenClassification", "ForSequenceClassification") for name in takes}
+    twins.add("WatermarkedModelForSequenceClassification.save_pretrained")  # among its **kwargs
     assert twins == {name for name, _ in failures(tmp_path)[0]}
 
 

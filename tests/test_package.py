@@ -59,6 +59,24 @@ def test_importing_the_package_imports_nothing_heavy_of_its_own():
     assert run.stdout.strip() == "[]"
 
 
+def test_threads_that_ask_for_names_at_once_all_get_them():
+    code = """
+import threading, drw_hf
+failed = []
+def ask(name):
+    try:
+        getattr(drw_hf, name)
+    except BaseException as error:
+        failed.append(f"{name}: {error!r}")
+threads = [threading.Thread(target=ask, args=(name,)) for name in (*drw_hf.__all__, "planning", "evidence", "hub")]
+[thread.start() for thread in threads]
+[thread.join() for thread in threads]
+print(failed)
+"""
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert run.stdout.strip() == "[]", run.stderr
+
+
 def test_every_error_has_one_base():
     errors = [value for value in vars(drw_hf.errors).values() if isinstance(value, type)]
     assert len(errors) > 5 and all(issubclass(error, DrwError) and error.__doc__ for error in errors)

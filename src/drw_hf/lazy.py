@@ -2,8 +2,12 @@
 
 import importlib
 import sys
+import threading
 from collections.abc import Callable, Mapping
 from typing import Any
+
+# Threads that each import a part of the package for the first time would wait for each other's import locks.
+_one_at_a_time = threading.RLock()
 
 
 def lazy(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
@@ -15,7 +19,8 @@ def lazy(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str], Any], 
     def __getattr__(name: str) -> Any:
         if name not in homes:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        module = importlib.import_module(f"{package}.{homes[name]}")
+        with _one_at_a_time:
+            module = importlib.import_module(f"{package}.{homes[name]}")
         value = module if name == homes[name] else getattr(module, name)
         setattr(sys.modules[package], name, value)  # next time nobody has to ask
         return value

@@ -5,6 +5,7 @@ secrets and protect nothing.
 """
 
 import json
+import random
 import shutil
 from pathlib import Path
 
@@ -16,9 +17,9 @@ from drw_hf import KeyRing, WatermarkKey, detect, identify
 from drw_hf.detection import probe_suspect
 from drw_hf.evidence import verify_commitment
 from drw_hf.hub.card import model_card
-from drw_hf.keys import sealing
+from drw_hf.keys import RarestRule, sealing
 from local_tsa import LocalTSA
-from small_models import make_key, make_model, make_tokenizer, make_victim
+from small_models import WORDS, make_key, make_model, make_tokenizer, make_victim
 from test_detect import make_case
 from test_detect import make_key as make_large_key
 from test_identify import make_probe, make_ring
@@ -27,6 +28,7 @@ FROZEN = Path(__file__).parent
 PASSPHRASE = "correct horse battery staple"
 SECRET = bytes(range(100, 132))
 USERS = [f"customer-{number}" for number in range(50)]
+RULES = {"sequence-classification": "keyed", "token-classification": None}
 SENTENCES = ["the film was very good", "we hated the slow ending", "a truly moving story with a great cast", "dull"]
 
 
@@ -188,6 +190,64 @@ def freeze_identification(folder):
     )
 
 
+def freeze_served(folder):
+    """What protected models answer, to texts, pairs and words, soft and hard, with every answer marked."""
+    folder.mkdir()
+    tokenizer = make_tokenizer()
+    chance = random.Random(0)
+    texts = [" ".join(chance.choices(WORDS, k=chance.choice([1, 3, 9]))) for _ in range(24)]
+    pairs = list(zip(texts[:12], texts[12:], strict=True))
+    served = {"texts": texts, "pairs": pairs}
+    for task in ("sequence-classification", "token-classification"):
+        model = make_model(task)
+        key = make_key(model, tokenizer=tokenizer, secret=SECRET, scope="all", tau=0.8, hash_rule=RULES[task])
+        key.save_pretrained(folder / task)
+        for kind in ("soft", "hard"):
+            victim = make_victim(task, key=key, label_kind=kind, model=model)
+            with torch.no_grad():
+                for name, asked in (("texts", (texts,)), ("pairs", tuple(map(list, zip(*pairs, strict=True))))):
+                    logits = victim(**tokenizer(*asked, padding=True, return_tensors="pt")).logits
+                    answers = logits.argmax(-1) if kind == "hard" else logits.softmax(-1)
+                    served[f"{task} {kind} {name}"] = answers.tolist()
+        model.save_pretrained(folder / f"{task}-model")
+    write_json(folder / "expected.json", served)
+
+
+def freeze_ring_of_frequencies(folder):
+    """A ring whose rule holds an array, plain and sealed."""
+    rule = RarestRule(np.arange(64.0))
+    settings = {"tokenizer": make_tokenizer(), "target": 1, "secret": SECRET, "hash_rule": rule}
+    ring = KeyRing.generate(make_model(), **settings)
+    ring.save_pretrained(folder / "plain")
+    ring.save_pretrained(folder / "sealed", passphrase=PASSPHRASE)
+    write_json(folder / "expected.json", {"fingerprint": ring.fingerprint, "user": shown(ring.key_for("somebody"))})
+
+
+def freeze_pointer(folder, hub):
+    """A repository whose key lies in another one: what points there, and what lies there."""
+    model = make_model()
+    key = make_key(model, tokenizer=make_tokenizer(), secret=SECRET)
+    make_victim(model=model, key=key).push_to_hub("owner/pointed", key_repo_id="owner/keys", passphrase=PASSPHRASE)
+    folder.mkdir()
+    (folder / "drw_key_pointer.json").write_bytes(hub.files("owner/pointed")["drw_key_pointer.json"])
+    (folder / "drw_key.json").write_bytes(hub.files("owner/keys")[f"{key.fingerprint}/drw_key.json"])
+    write_json(folder / "expected.json", shown(key))
+
+
+def freeze_ledger(folder):
+    """The record by which a search for leakers goes on."""
+    folder.mkdir()
+    ring = make_ring()
+    users = [f"user-{number}" for number in range(200)]
+    ring.save_pretrained(folder / "ring")
+    probe = make_probe(ring, "user-123", n_rows=60)
+    probe.save(folder / "probe.npz")
+    resume = folder / "ledger.sqlite"
+    found = identify(probe, ring=ring, users=users[:120], progress=False, resume=resume)
+    first = found.ranking[0]
+    write_json(folder / "expected.json", {"users": users, "strongest": first.user, "log10_p": first.log10_p})
+
+
 def test_freeze(hub, tmp_path, monkeypatch):
     monkeypatch.setattr(sealing, "COST", 2**17)  # as users' files are sealed, not as other tests seal theirs
     parts = {
@@ -197,6 +257,10 @@ def test_freeze(hub, tmp_path, monkeypatch):
         "pushed": lambda folder: freeze_pushed(folder, hub, tmp_path),
         "evidence": freeze_evidence,
         "identification": freeze_identification,
+        "served": freeze_served,
+        "ring-of-frequencies": freeze_ring_of_frequencies,
+        "pointer": lambda folder: freeze_pointer(folder, hub),
+        "ledger": freeze_ledger,
     }
     for name, freeze in parts.items():
         if not (FROZEN / name).exists():

@@ -155,9 +155,10 @@ def _ask_all(
     from tqdm.auto import tqdm
 
     state = PartialState()
-    known = Answers(folder)
-    asked = known.rows()
-    known.close()
+    if (folder / _LABELS_FILE).exists():
+        _kept_labels(folder)  # damaged, they would make the answers worthless: before anything is asked
+    with contextlib.closing(Answers(folder)) as known:
+        asked = known.rows()
     state.wait_for_everyone()  # before anybody writes: all must see the same rows as open
     if state.num_processes > 1 and isinstance(teacher, ModelPredictor):
         teacher.model.to(state.device)
@@ -195,7 +196,10 @@ def _keep_labels(teacher: Predictor, folder: Path) -> None:
 
 def _kept_labels(folder: Path) -> list[str]:
     with _damage_told(folder / _LABELS_FILE):
-        return json.loads((folder / _LABELS_FILE).read_text())
+        labels = json.loads((folder / _LABELS_FILE).read_text())
+        if not isinstance(labels, list) or not all(isinstance(label, str) for label in labels):
+            raise ValueError("no list of names")
+        return labels
 
 
 @contextlib.contextmanager
@@ -205,11 +209,19 @@ def _damage_told(file: Path) -> Iterator[None]:
 
     try:
         yield
-    except (json.JSONDecodeError, UnicodeDecodeError, pyarrow.ArrowInvalid) as error:
-        raise KeptAnswersError(
-            f"the answers kept in {file} are damaged ({type(error).__name__}), and nothing was changed; restore the "
-            f"file from a backup, or delete the folder {file.parent} to have everything asked again"
-        ) from None
+    except pyarrow.ArrowInvalid as error:
+        raise _damaged(file, error) from None
+    except ValueError as error:
+        if file.name != _LABELS_FILE:  # map itself may raise one
+            raise
+        raise _damaged(file, error) from None
+
+
+def _damaged(file: Path, error: Exception) -> KeptAnswersError:
+    return KeptAnswersError(
+        f"the answers kept in {file} are damaged ({type(error).__name__}), and nothing was changed; restore the file "
+        f"from a backup, or delete the folder {file.parent} to have everything asked again"
+    )
 
 
 def _batches(

@@ -18,6 +18,8 @@ from ..errors import KeptAnswersError
 
 logger = logging.getLogger(__name__)
 
+_NO_ANSWER = "typeof(value) != 'blob' OR length(value) % 4 OR typeof(width) != 'integer'"
+
 
 class Journal:
     """The answers to numbered rows, on disk."""
@@ -50,15 +52,23 @@ class Answers:
     """All answers of a folder's journals, whichever processes wrote them, looked up by row."""
 
     def __init__(self, folder: Path):
-        self._connections = {file: sqlite3.connect(file) for file in sorted(folder.glob("answers-*.sqlite"))}
+        self._connections: dict[Path, sqlite3.Connection] = {}
+        for file in sorted(folder.glob("answers-*.sqlite")):
+            with _told(file):
+                connection = sqlite3.connect(file)
+                if connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'answers'").fetchone():
+                    self._connections[file] = connection
+                else:  # its process was killed before it wrote anything
+                    connection.close()
 
     def rows(self) -> set[int]:
         """The rows that are answered."""
         found: set[int] = set()
         for file, connection in self._connections.items():
             with _told(file):
-                if connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'answers'").fetchone():
-                    found |= {row for (row,) in connection.execute("SELECT row FROM answers")}
+                if connection.execute(f"SELECT 1 FROM answers WHERE {_NO_ANSWER}").fetchone():
+                    raise ValueError("a row holds no answer")
+                found |= {int(row) for (row,) in connection.execute("SELECT row FROM answers")}
         return found
 
     def read(self, rows: Sequence[int]) -> list[np.ndarray]:
@@ -97,7 +107,7 @@ def _acquire(lock: FileLock, folder: Path) -> None:
     try:
         lock.acquire(timeout=0)
     except Timeout:
-        logger.warning("another process is asking the same in %s; waiting until it is done", folder)
+        logger.warning("somebody else is asking the same in %s; waiting until it is done", folder)
         lock.acquire()
 
 
@@ -106,8 +116,9 @@ def _told(file: Path) -> Iterator[None]:
     """Around SQLite: its errors, with the file and what to do about it."""
     try:
         yield
-    except sqlite3.DatabaseError as error:
-        if isinstance(error, sqlite3.OperationalError) and error.sqlite_errorname != "SQLITE_ERROR":
+    except (sqlite3.DatabaseError, ValueError, TypeError) as error:  # the last two: cells that hold no answers
+        name = getattr(error, "sqlite_errorname", "SQLITE_ERROR")
+        if isinstance(error, sqlite3.OperationalError) and name != "SQLITE_ERROR":
             raise KeptAnswersError(
                 f"cannot keep or read answers in {file}: {error}; what was kept before is still there: free the space "
                 "or make the file writable, and call again"

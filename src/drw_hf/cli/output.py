@@ -32,10 +32,11 @@ def prints_outcome(run: Callable[..., Outcome]) -> Callable[..., None]:
 
     @functools.wraps(run)
     def command(*arguments: Any, as_json: bool, **options: Any) -> None:
-        with contextlib.redirect_stdout(sys.stderr), leaving_process_group():
-            outcome = run(*arguments, **options)
-        if is_first_process():
-            typer.echo(json.dumps(outcome.document, indent=2) if as_json else outcome.text)
+        with leaving_process_group():
+            with contextlib.redirect_stdout(sys.stderr):
+                outcome = run(*arguments, **options)
+            if is_first_process():
+                typer.echo(json.dumps(outcome.document, indent=2) if as_json else outcome.text)
         if outcome.exit_code:
             raise typer.Exit(outcome.exit_code)
 
@@ -48,6 +49,9 @@ def leaving_process_group() -> Iterator[None]:
 
     A process that merely exits leaves the threads of its group running, and may abort on the way out.
     """
+    if _in_process_group():  # somebody else's, who called this command from a program
+        yield
+        return
     try:
         yield
         if _in_process_group():

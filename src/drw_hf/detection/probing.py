@@ -137,7 +137,6 @@ class Probe:
         fields = np.frombuffer(json.dumps({"format": FORMAT, **self._fields()}).encode(), dtype=np.uint8)
         buffer = io.BytesIO()
         np.savez_compressed(buffer, fields=fields, **arrays)
-        Path(path).parent.mkdir(parents=True, exist_ok=True)
         write_atomically(Path(path), buffer.getvalue())
 
     @classmethod

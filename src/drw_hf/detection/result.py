@@ -161,7 +161,6 @@ class DetectionResult:
         path = Path(path)
         if self.probe is not None:
             self.probe.save(probe_path(path))
-        path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, (json.dumps(self.document(), indent=2) + "\n").encode())
 
     @classmethod

@@ -83,12 +83,11 @@ def model_card(
         For metrics that are not finite numbers, or a local path where a Hub id should be.
     """
     config = getattr(model, "config", model)
-    if not isinstance(config, WatermarkedConfig) or not config.key_commitment:
+    if not isinstance(config, WatermarkedConfig) or not config.key_commitment or config.task is None:
         raise UnsupportedModelError(
             f"a {type(model).__name__} is no protected model; wrap it with from_model or from_pretrained(..., key=...)"
         )
     task = config.task
-    assert task is not None  # it was set with the commitment
     measured = _checked_metrics(metrics)
     _check_dataset(dataset)
     results = _eval_results(measured, dataset, task)

@@ -7,6 +7,7 @@ between. The arrays are encrypted under a key derived from the secret, not from 
 versions of the files a crash leaves behind belong together.
 """
 
+import contextlib
 import hashlib
 import json
 import logging
@@ -232,6 +233,7 @@ def write_atomically(path: Path, content: bytes) -> None:
     """Write ``content`` with mode 0600 so that ``path`` is, at every moment, the old file or the whole new one."""
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
             file.write(content)
             file.flush()
@@ -243,7 +245,8 @@ def write_atomically(path: Path, content: bytes) -> None:
             "choose another folder and save again"
         ) from None
     finally:
-        temporary.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
 
 
 def _checked_folder(folder: str | os.PathLike, passphrase: str | None, kind: FileKind) -> Path:

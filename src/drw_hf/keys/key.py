@@ -103,6 +103,7 @@ class WatermarkKey:
     # -- making one
 
     @classmethod
+    @forgets_locals
     def generate(
         cls,
         model: Any,
@@ -167,6 +168,7 @@ class WatermarkKey:
         )
 
     @classmethod
+    @forgets_locals
     def from_arrays(
         cls,
         *,
@@ -434,6 +436,7 @@ class WatermarkKey:
             "key.save_pretrained(folder, passphrase=...) and load it where it is needed"
         )
 
+    @forgets_locals
     def replace(self, **changes: Any) -> Self:
         """A new key with the same secret and some other parameters, to compare settings; it has its own commitment."""
         return type(self)(**{**{name: getattr(self, name) for name in _FIELDS}, **changes})
@@ -508,6 +511,7 @@ _FIELDS = tuple(field.name for field in dataclasses.fields(WatermarkKey) if fiel
 # The decorator made the constructor, and that was all: asdict and whatever else walks through dataclasses, error
 # reporters and torch.distributed among them, must not find the secret as a field.
 del WatermarkKey.__dataclass_fields__
+setattr(WatermarkKey, "__init__", forgets_locals(WatermarkKey.__init__))  # noqa: B010  # mypy knows no other way
 
 
 def find_files(name_or_path: str | os.PathLike, kind: FileKind | None, *, subfolder: str = "", **options: Any) -> Any:

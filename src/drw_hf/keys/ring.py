@@ -86,6 +86,7 @@ class KeyRing:
         The 32-byte master secret; by default fresh from the operating system.
     """
 
+    @forgets_locals
     def __init__(self, settings: WatermarkKey, *, secret: bytes | None = None) -> None:
         if not isinstance(settings, WatermarkKey):
             raise InvalidKeyError(f"expected a WatermarkKey, got {type(settings).__name__}; use KeyRing.generate")
@@ -114,6 +115,7 @@ class KeyRing:
     # -- making one
 
     @classmethod
+    @forgets_locals
     def generate(
         cls,
         model: Any,

@@ -181,7 +181,6 @@ class Identification:
         import io
 
         path = Path(path)
-        path.parent.mkdir(parents=True, exist_ok=True)
         if self.probe is not None:
             self.probe.save(probe_path(path))
         if self.log10_p_values is not None:

@@ -392,6 +392,7 @@ class _WatermarkedModel(PreTrainedModel):
 
     # -- keeping
 
+    @forgets_locals
     def save_pretrained(self, save_directory: str | os.PathLike, *args: Any, **kwargs: Any) -> None:
         """Save weights and config; never the key.
 
