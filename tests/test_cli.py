@@ -13,6 +13,7 @@ from pathlib import Path
 
 import datasets
 import pytest
+import typer
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import AutoModelForTokenClassification, PreTrainedTokenizerFast, pipeline
 from typer.testing import CliRunner
@@ -22,6 +23,7 @@ from drw_hf import WatermarkedModelForSequenceClassification, WatermarkKey
 from drw_hf.asking.predictors import ModelPredictor
 from drw_hf.cli import passphrases
 from drw_hf.cli.main import app
+from drw_hf.cli.output import Outcome, prints_outcome
 from drw_hf.keys import sealing
 from inference_server import InferenceServer
 from launching import launch
@@ -188,6 +190,16 @@ def test_two_processes_under_accelerate_label_as_one_and_leave_in_order(story, h
     assert alone.exit_code == 0, alone.stderr
     columns = [datasets.load_from_disk(here / name)["teacher_labels"][:] for name in ("shared", "alone")]
     assert columns[0] == columns[1]
+
+
+def test_among_several_processes_a_finding_is_no_failure(monkeypatch, capsys):
+    """accelerate's launcher takes every exit code but 0 for a crash, and ends the other processes."""
+    tell = prints_outcome(lambda: Outcome({"verdict": "detected"}, "", 3))
+    with pytest.raises(typer.Exit):
+        tell(as_json=True)
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    tell(as_json=True)
+    assert capsys.readouterr().out.count("detected") == 2
 
 
 @pytest.mark.parametrize("ending", ["return Outcome({}, 'done')", "raise ValueError('went wrong')"])

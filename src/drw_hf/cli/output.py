@@ -37,7 +37,7 @@ def prints_outcome(run: Callable[..., Outcome]) -> Callable[..., None]:
                 outcome = run(*arguments, **options)
             if is_first_process():
                 typer.echo(json.dumps(outcome.document, indent=2) if as_json else outcome.text)
-        if outcome.exit_code:
+        if outcome.exit_code and not is_one_of_many():
             raise typer.Exit(outcome.exit_code)
 
     return command
@@ -66,6 +66,11 @@ def leaving_process_group() -> Iterator[None]:
 def _in_process_group() -> bool:
     distributed = sys.modules.get("torch.distributed")  # who has not imported it has not started one
     return distributed is not None and distributed.is_available() and distributed.is_initialized()
+
+
+def is_one_of_many() -> bool:
+    """Whether ``accelerate launch`` started several processes: it takes every exit code but 0 for a crash."""
+    return int(os.environ.get("WORLD_SIZE", "1")) > 1
 
 
 def is_first_process() -> bool:
