@@ -10,7 +10,7 @@ import pytest
 
 from drw_hf import WatermarkKey
 from drw_hf.cli import plan as command
-from drw_hf.planning.plan import plan, plan_protection
+from drw_hf.planning.plan import Traffic, plan, plan_protection
 from needles import leaks_in
 from small_models import make_model
 from test_cli import drw, make_tokenizer, save_model, write_rows
@@ -160,7 +160,7 @@ def test_without_a_target_classes_are_ranked():
 def test_at_most_five_classes_are_shown_and_the_next_command_runs():
     generator = np.random.default_rng(0)
     p, tokens = generator.dirichlet(np.full(9, 0.1), 3000), generator.integers(0, 200, 3000)
-    traffic = command.Traffic("token-classification", tuple("ABCDEFGHI"), "token", p, tokens, 300)
+    traffic = Traffic("token-classification", tuple("ABCDEFGHI"), "token", p, tokens, 300)
     ranked = [plan(p, tokens, target=target, n_texts=300) for target in range(9)]
     outcome = command._ranking(ranked, traffic, ["drw-hf", "plan", "my model", "data"])
     assert len(outcome.document["classes"]) == 5 and len(table_of(outcome.text)) == 7

@@ -1,17 +1,30 @@
-"""Auditing a repository for people and for scripts."""
+"""Looking for keys that lie open in a repository."""
 
 import json
+from typing import Annotated
 
 import typer
 
-from ..hub import audit
+from . import options as shared
+from .output import DETECTED
 
-OPEN = 3  # the exit code that says: something was found
 
+def audit(
+    repo_id: Annotated[str, typer.Argument(help="The repository, as in me/model.", metavar="REPO")],
+    repo_type: Annotated[shared.RepoType, typer.Option(help="What it holds.")] = shared.RepoType.model,
+    as_json: shared.AsJson = False,
+) -> None:
+    """Say whether a key lies open in a repository, in any revision of its history, and what to do.
 
-def run(repo_id: str, *, repo_type: str, as_json: bool) -> None:
-    """Print what :func:`drw_hf.hub.audit` finds, and exit with 3 where a secret lies open."""
-    found = audit(repo_id, repo_type=repo_type, progress=not as_json)
+    Looks at every commit that a branch, a tag or a pull request leads to. Exits with 0 if nothing lies open to others
+    (a plain key in a private repository is reported as "at risk"), 3 if something does.
+
+    \b
+    Example: drw-hf audit me/protected
+    """
+    from .. import hub
+
+    found = hub.audit(repo_id, repo_type=repo_type.value, progress=not as_json)
     typer.echo(json.dumps(found.to_dict(), indent=2) if as_json else str(found))
     if found.status == "open":
-        raise typer.Exit(OPEN)
+        raise typer.Exit(DETECTED)

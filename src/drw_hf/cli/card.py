@@ -2,48 +2,83 @@
 
 import os
 from pathlib import Path
-from typing import Any, cast
+from typing import Annotated, cast
 
 import typer
 
-from ..asking.data import load_data
-from ..asking.models import load_config, load_model, load_tokenizer
 from ..errors import UnsupportedModelError
-from ..hub.card import model_card
-from ..keys.choices import Task
-from ..planning.accuracy import measure_accuracy
-from ..watermark import WatermarkedConfig
+from . import options as shared
 from .output import Outcome, prints_outcome, resumable, show_progress
-from .passphrases import key_of
 
 CARD = "README.md"
 
 
 @prints_outcome
-def run(
-    model: str,
-    *,
-    data: str | None,
-    dataset_name: str | None,
-    label_column: str | None,
-    text_columns: list[str] | None,
-    batch_size: int,
-    key: str | None,
-    passphrase_file: Path | None,
-    existing: Path | None,
-    output: Path | None,
-    source: dict[str, Any],
-    **metadata: Any,
+def card(
+    model: Annotated[str, shared.model_argument("The protected model")],
+    data: Annotated[
+        str | None, shared.path_option("Labelled data, to measure accuracy with and without the mark.")
+    ] = None,
+    dataset_name: Annotated[
+        str | None, typer.Option(help="What the card calls that data (default: its Hub id).", metavar="NAME")
+    ] = None,
+    key: shared.OptionalKey = None,
+    label_column: shared.GoldColumn = None,
+    text_column: shared.TextColumns = None,
+    split: shared.Split = None,
+    subset: shared.Subset = None,
+    limit: shared.Limit = None,
+    batch_size: shared.BatchSize = 32,
+    base_model: Annotated[str | None, typer.Option(help="Hub id of the model it was made from.", metavar="ID")] = None,
+    license: Annotated[str | None, typer.Option(help="Licence, as on the Hub.", metavar="NAME")] = None,
+    language: Annotated[list[str] | None, typer.Option(help="Language code. May be repeated.", metavar="CODE")] = None,
+    tag: Annotated[list[str] | None, typer.Option(help="A tag to add. May be repeated.", metavar="NAME")] = None,
+    existing: Annotated[
+        Path | None,
+        typer.Option(
+            help="Card whose text is kept (default: the one in the folder).",
+            exists=True,
+            dir_okay=False,
+            metavar="FILE",
+        ),
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(help="Where to (default: README.md in the folder; for a Hub id, stdout).", metavar="FILE"),
+    ] = None,
+    passphrase_file: shared.PassphraseFile = None,
+    as_json: shared.AsJson = False,
 ) -> Outcome:
-    """Write or update a card; ``metadata`` are those of :func:`drw_hf.hub.model_card`."""
+    """Write or update the model card of a protected model; the text that is there is kept.
+
+    With labelled data the card says what the mark costs. Only then is the key needed.
+
+    \b
+    Example: drw-hf card protected --license apache-2.0
+    Example: drw-hf card protected --data labelled.csv --dataset-name reviews --key my-key
+    """
+    from ..asking.data import load_data
+    from ..asking.models import load_config, load_model, load_tokenizer
+    from ..hub.card import model_card
+    from ..keys.choices import Task
+    from ..planning.accuracy import measure_accuracy
+    from ..watermark import WatermarkedConfig
+    from .passphrases import key_of
+
     progress = show_progress()
     config = load_config(model)
     if not isinstance(config, WatermarkedConfig):
         raise UnsupportedModelError(f"the model in {model} is not protected; protect it first with `drw-hf protect`")
     metrics = None
     if data is not None:
-        task = cast(Task | None, config.task)  # the configuration has checked that it is one
-        rows = load_data(data, task=task, text_columns=text_columns, **source)
+        rows = load_data(
+            data,
+            task=cast(Task | None, config.task),  # the configuration has checked that it is one
+            text_columns=text_column or None,
+            split=split,
+            subset=subset,
+            limit=limit,
+        )
         victim = load_model(model, key=key_of(model, key, passphrase_file))
         with resumable():
             metrics = measure_accuracy(
@@ -51,7 +86,7 @@ def run(
                 rows,
                 load_tokenizer(model),
                 label_column=label_column,
-                text_columns=text_columns,
+                text_columns=text_column or None,
                 batch_size=batch_size,
                 progress=progress,
             )
@@ -66,7 +101,10 @@ def run(
         existing=None if existing is None else read_card(existing),
         metrics=metrics,
         dataset=dataset_name,
-        **metadata,
+        base_model=base_model,
+        license=license,
+        language=language or None,
+        tags=tag or (),
     )
     document = {"path": None if output is None else str(output), "metrics": metrics}
     if output is None:

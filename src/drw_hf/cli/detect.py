@@ -1,22 +1,12 @@
 """Looking for the mark of a key in a suspect."""
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated
 
 import typer
 
-from .. import detection
-from ..asking.data import load_data
-from ..asking.models import load_config, load_model, load_tokenizer
-from ..detection.result import as_iso
-from ..errors import InvalidInputError
-from ..evidence import verify_commitment
-from ..keys import WatermarkKey
-from ..watermark import WatermarkedConfig
-from .data import column
+from . import options as shared
 from .output import DETECTED, DONE, UNDECIDED, Outcome, prints_outcome, resumable, show_progress
-from .passphrases import open_key
 
 EXIT_CODES = {"detected": DETECTED, "not detected": DONE, "undecided": UNDECIDED}
 # What of a result is shown: nothing of the key but its public names. The evidence file holds all.
@@ -28,49 +18,77 @@ SHOWN = (
 
 
 @prints_outcome
-def run(
-    suspect: str,
-    texts: str,
-    *,
-    key: str,
-    passphrase_file: Path | None,
-    victim: str | None,
-    tokenizer: str | None,
-    repo: str | None,
-    trusted_roots: Sequence[Path],
-    suspect_first_seen: str | None,
-    label_map: Sequence[str],
-    gold_column: str | None,
-    logged_column: str | None,
-    output: Path | None,
-    report: Path | None,
-    redact: bool,
-    plot: Path | None,
-    source: dict[str, Any],
-    **settings: Any,
+def detect(
+    suspect: shared.Suspect,
+    texts: shared.Texts,
+    key: shared.Key,
+    victim: shared.Victim = None,
+    tokenizer: shared.VictimTokenizer = None,
+    repo: shared.CommitmentRepo = None,
+    trusted_root: shared.TrustedRoots = None,
+    suspect_first_seen: shared.FirstSeen = None,
+    keys_tried: Annotated[int, typer.Option(help="Keys tried in all, this one included.", min=1)] = 1,
+    suspects_tested: shared.SuspectsTested = 1,
+    looks: shared.Looks = 1,
+    level: shared.Level = 1e-3,
+    label_map: shared.LabelMap = None,
+    gold_column: shared.GoldColumn = None,
+    logged_column: Annotated[
+        str | None,
+        typer.Option(help="Column of labels that you served (hard): selects the memory test.", metavar="NAME"),
+    ] = None,
+    simulated_keys: Annotated[int, typer.Option(help="Draw so many random keys for the figure.", min=0)] = 0,
+    max_queries: shared.MaxQueries = None,
+    text_column: shared.TextColumns = None,
+    split: shared.Split = None,
+    subset: shared.Subset = None,
+    batch_size: shared.BatchSize = 32,
+    max_length: shared.MaxLength = None,
+    output: Annotated[
+        Path | None, typer.Option(help="Save the evidence here, and its probe beside it.", metavar="JSON")
+    ] = None,
+    report: Annotated[
+        Path | None, typer.Option(help="Write the evidence as a page for people.", metavar="FOLDER")
+    ] = None,
+    redact: Annotated[bool, typer.Option("--redact", help="Leave out of that page what discloses the key.")] = False,
+    plot: shared.Plot = None,
+    passphrase_file: shared.PassphraseFile = None,
+    as_json: shared.AsJson = False,
 ) -> Outcome:
-    """Probe, test, and write down what was asked for; ``settings`` are those of :func:`drw_hf.detect`."""
-    own_tokenizer = tokenizer or victim
-    if own_tokenizer is None:
-        raise typer.BadParameter("the hash goes by your own tokens; pass --victim (or --tokenizer, without a victim)")
+    """Probe a suspect with texts, and test whether its answers follow the key.
+
+    Exits with 0 if the mark was not detected, 3 if it was, 4 if there is too little to decide. Say how much you tried:
+    p-values are corrected for it. The evidence file, a figure and a page that is not redacted disclose the target
+    class and the frequency.
+
+    \b
+    Example: drw-hf detect student probes.jsonl --key my-key --victim protected --output evidence.json
+    Example: drw-hf detect student probes.txt --key my-key --tokenizer protected --keys-tried 2 --plot finding.png
+    """
+    from .. import detection
+    from ..asking.data import load_data
+    from ..asking.models import load_tokenizer
+    from ..evidence import verify_commitment
+    from .inputs import column, load_clean, load_suspect, parse_first_seen, parse_label_map, tokenizer_name
+    from .passphrases import open_key
+
+    own = tokenizer_name(tokenizer, victim)
     if redact and report is None:
         raise typer.BadParameter("--redact is for --report, which is missing")
     renamed = parse_label_map(label_map)
-    try:
-        first_seen = None if suspect_first_seen is None else as_iso(suspect_first_seen, "--suspect-first-seen")
-    except InvalidInputError as error:
-        raise typer.BadParameter(str(error)) from None
+    first_seen = parse_first_seen(suspect_first_seen)
     progress = show_progress()
     opened = open_key(key, passphrase_file)
-    record = None if repo is None else verify_commitment(opened, repo, trusted_roots=trusted_roots)
-    rows = load_data(texts, task=opened.task, text_columns=settings["text_columns"], **source)
+    record = None if repo is None else verify_commitment(opened, repo, trusted_roots=trusted_root or ())
+    columns = text_column or None
+    rows = load_data(texts, task=opened.task, text_columns=columns, split=split, subset=subset)
     asked, its_tokenizer = load_suspect(suspect, opened)
     with resumable():
         result = detection.detect(
             asked,
             rows,
             key=opened,
-            tokenizer=load_tokenizer(own_tokenizer),
+            tokenizer=load_tokenizer(own),
             # Its mark is switched off while it is asked, so which key it loads with does not matter.
             victim=None if victim is None else load_clean(victim, opened),
             suspect_tokenizer=its_tokenizer,
@@ -80,7 +98,15 @@ def run(
             commitment=record,
             suspect_first_seen=first_seen,
             progress=progress,
-            **settings,
+            keys_tried=keys_tried,
+            suspects_tested=suspects_tested,
+            looks=looks,
+            level=level,
+            simulated_keys=simulated_keys,
+            max_queries=max_queries,
+            text_columns=columns,
+            batch_size=batch_size,
+            max_length=max_length,
         )
     written = {}
     if output is not None:
@@ -97,27 +123,3 @@ def run(
     return Outcome(
         {**{name: found[name] for name in SHOWN}, "files": written}, "\n".join(lines), EXIT_CODES[result.verdict]
     )
-
-
-def load_suspect(name: str, key: WatermarkKey) -> tuple[Any, Any]:
-    """A model with its own tokenizer, or the client of a service at an address."""
-    if name.startswith(("http://", "https://")):
-        from huggingface_hub import InferenceClient
-
-        return InferenceClient(model=name), None
-    return load_model(name, task=key.task), load_tokenizer(name)
-
-
-def load_clean(name: str, key: WatermarkKey) -> Any:
-    """The victim, plain or protected."""
-    if isinstance(load_config(name), WatermarkedConfig):
-        return load_model(name, key=key, replace_key=True)
-    return load_model(name, task=key.task)
-
-
-def parse_label_map(pairs: Sequence[str]) -> dict[str, str] | None:
-    """``old=new`` as a mapping."""
-    wrong = [pair for pair in pairs if "=" not in pair.strip("=")]
-    if wrong:
-        raise typer.BadParameter(f"--label-map {wrong[0]}: expected theirs and yours, as in LABEL_0=negative")
-    return dict(pair.split("=", 1) for pair in pairs) or None

@@ -1,40 +1,63 @@
 """Training a student on a teacher's answers."""
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Annotated
 
-import torch
-from datasets import Dataset
+import typer
 
-from ..asking.data import load_data
-from ..asking.labelling import LABELS, PROBABILITIES
-from ..asking.models import load_tokenizer
 from ..errors import ConfigurationError, DatasetError
-from ..extraction import DistillationArguments, DistillationTrainer
-from ..extraction.students import load_student
-from ..keys.choices import Task
+from . import options as shared
 from .output import Outcome, check_free, is_first_process, prints_outcome, show_progress
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+
+    from ..keys.choices import Task
 
 
 @prints_outcome
-def run(
-    data: str,
-    *,
-    student: str,
-    output: Path,
-    overwrite: bool,
-    resume: bool,
-    source: dict[str, Any],
-    text_columns: list[str] | None,
-    **arguments: Any,
+def distill(
+    data: Annotated[str, shared.data_argument("A teacher's answers, from drw-hf label")],
+    student: Annotated[str, shared.model_option("--student", "What the student starts from")],
+    output: Annotated[Path, typer.Option(help="Folder for the student.", metavar="FOLDER")],
+    label_kind: Annotated[
+        shared.LabelKind, typer.Option(help="Learn the teacher's probabilities, or its labels.")
+    ] = shared.LabelKind.soft,
+    epochs: Annotated[float, typer.Option(help="How often to go through the data.", min=0.0)] = 3.0,
+    learning_rate: Annotated[float, typer.Option(help="The largest step size.", min=0.0)] = 5e-5,
+    batch_size: shared.BatchSize = 32,
+    temperature: Annotated[float, typer.Option(help="Softens teacher and student alike.")] = 1.0,
+    gold_weight: Annotated[float, typer.Option(help="Weight of true labels in the loss.", min=0.0, max=1.0)] = 0.0,
+    max_length: shared.MaxLength = None,
+    seed: Annotated[int, typer.Option(help="Seed of all that is random.")] = 42,
+    text_column: shared.TextColumns = None,
+    split: shared.Split = None,
+    limit: shared.Limit = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on from the last checkpoint in --output.")] = False,
+    overwrite: shared.Overwrite = False,
+    as_json: shared.AsJson = False,
 ) -> Outcome:
-    """Distil; ``arguments`` are those of :class:`drw_hf.DistillationArguments`."""
+    """Train a student on a teacher's answers, to see whether the mark would be found in it.
+
+    A student whose labels are not the teacher's gets a new head. On several devices:
+    accelerate launch -m drw_hf.cli distill, and the same arguments.
+
+    \b
+    Example: drw-hf distill answers --student my-classifier --epochs 2 --output student
+    """
+    import torch
+
+    from ..asking.data import load_data
+    from ..asking.models import load_tokenizer
+    from ..extraction import DistillationArguments, DistillationTrainer
+    from ..extraction.students import load_student
+
     if resume and not list(output.glob("checkpoint-*")):
         raise ConfigurationError(f"{output} holds no checkpoint to resume from; leave out --resume")
     if not resume and is_first_process():
         check_free(output, overwrite)
     progress = show_progress()
-    rows = load_data(data, **source)
+    rows = load_data(data, split=split, limit=limit)
     task, labels = answers_in(rows, data)
     trainer = DistillationTrainer(
         model=load_student(student, task, labels),
@@ -46,11 +69,18 @@ def run(
             report_to="none",
             dataloader_pin_memory=torch.accelerator.is_available(),  # else every epoch warns
             disable_tqdm=not progress,
-            **arguments,
+            label_kind=shared.value_of(label_kind),
+            num_train_epochs=epochs,
+            learning_rate=learning_rate,
+            per_device_train_batch_size=batch_size,
+            temperature=temperature,
+            gold_weight=gold_weight,
+            max_length=max_length,
+            seed=seed,
         ),
         train_dataset=rows,
         processing_class=load_tokenizer(student),
-        text_columns=text_columns,
+        text_columns=text_column or None,
     )
     metrics = trainer.train(resume_from_checkpoint=resume or None).metrics
     trainer.save_model()
@@ -69,8 +99,10 @@ def run(
     return Outcome(document, text)
 
 
-def answers_in(rows: Dataset, name: str) -> tuple[Task, list[str]]:
+def answers_in(rows: "Dataset", name: str) -> tuple["Task", list[str]]:
     """The task that a teacher's answers are of, and its labels."""
+    from ..asking.labelling import LABELS, PROBABILITIES
+
     feature = rows.features.get(LABELS)
     several = hasattr(feature, "feature")
     names = getattr(feature.feature if several else feature, "names", None)

@@ -1,41 +1,72 @@
 """Making a key, or a ring of them."""
 
 import sys
-from pathlib import Path
-from typing import Any
+from typing import Annotated
 
 import typer
 
-from ..asking.models import load_config, load_tokenizer
-from ..errors import KeyFileError
-from ..keys import KeyRing, WatermarkKey
-from ..keys.binding import labels_of, plain_config
-from ..keys.files import KINDS
-from .output import Outcome, prints_outcome
-from .passphrases import new_passphrase
+from . import options as shared
+from .output import Outcome, check_no_key, prints_outcome
 
 
 @prints_outcome
-def run(
-    model: str,
-    *,
-    target: str | None,
-    ring: bool,
-    output: Path,
-    plain: bool,
-    passphrase_file: Path | None,
-    **settings: Any,
+def keygen(
+    model: Annotated[str, shared.model_argument("What is to be protected (its weights are not needed)")],
+    output: shared.KeyFolder,
+    target: Annotated[
+        str | None,
+        typer.Option(
+            help="Target class, whose probability carries the mark. Asked for if left out: a shell keeps its history.",
+            metavar="LABEL",
+        ),
+    ] = None,
+    epsilon: Annotated[float, typer.Option(help="How far a marked probability moves.", min=0.0)] = 0.2,
+    tau: Annotated[float, typer.Option(help="Share of tokens that are marked.", min=0.0, max=1.0)] = 0.5,
+    frequency: shared.Frequency = 16.0,
+    law: Annotated[shared.Law, typer.Option(help="How hashes are drawn.")] = shared.Law.direct,
+    scope: shared.ScopeOption = shared.Scope.predicted,
+    hash_rule: shared.HashRuleOption = None,
+    task: shared.TaskOption = None,
+    ring: Annotated[bool, typer.Option("--ring", help="Make a key ring: a key for every user.")] = False,
+    plain: Annotated[bool, typer.Option("--plain", help="Do not seal the key.")] = False,
+    passphrase_file: shared.PassphraseFile = None,
+    as_json: shared.AsJson = False,
 ) -> Outcome:
-    """Make a key or a ring for a model and save it; ``settings`` are those of :meth:`WatermarkKey.generate`."""
-    if any((output / kind.file).exists() for kind in KINDS):
-        raise KeyFileError(f"{output} holds a key already, and a key is never overwritten; choose another --output")
+    """Make a key for a model, sealed with a passphrase.
+
+    Choose a target class that the model often predicts: only tokens of such answers can carry the mark. A passphrase
+    is asked for (twice), or taken from a file or from DRW_PASSPHRASE. A key is never overwritten.
+
+    With --ring it is one secret from which every user gets a key of his own: see drw-hf ring and drw-hf identify.
+
+    \b
+    Example: drw-hf keygen my-classifier --target positive --output my-key
+    Example: drw-hf keygen my-classifier --ring --target positive --output my-ring
+    """
+    from ..asking.models import load_config, load_tokenizer
+    from ..keys import KeyRing, WatermarkKey
+    from ..keys.binding import labels_of, plain_config
+    from .inputs import class_named
+    from .passphrases import new_passphrase
+
+    check_no_key(output)
     config = load_config(model)
     tokenizer = load_tokenizer(model)
     labels = labels_of(plain_config(config))
     target = ask_target(labels) if target is None else target
-    by_number = target.isdecimal() and target not in labels
     make = (KeyRing if ring else WatermarkKey).generate
-    key = make(config, target=int(target) if by_number else target, tokenizer=tokenizer, **settings)
+    key = make(
+        config,
+        target=class_named(target, labels),
+        tokenizer=tokenizer,
+        epsilon=epsilon,
+        tau=tau,
+        frequency=frequency,
+        law=shared.value_of(law),
+        scope=shared.value_of(scope),
+        hash_rule=shared.value_of(hash_rule),
+        task=shared.value_of(task),
+    )
     key.save_pretrained(output, passphrase=None if plain else new_passphrase(passphrase_file))
     document = {"path": str(output), "sealed": not plain, "fingerprint": key.fingerprint}
     noun = "key ring" if ring else "key"

@@ -4,7 +4,7 @@ import glob
 import os
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -83,6 +83,11 @@ class PaperTask(StrEnum):
     ner = "ner"
 
 
+def value_of(choice: StrEnum | None) -> Any:
+    """A choice as the package's functions take it: one of the words of :mod:`drw_hf.keys.choices`."""
+    return None if choice is None else choice.value
+
+
 def complete_path(incomplete: str) -> list[str]:
     """Paths that begin so, for the shell: a model, a key or data may be a folder or file as well as a Hub id."""
     found = sorted(glob.glob(glob.escape(os.path.expanduser(incomplete)) + "*"))
@@ -107,36 +112,28 @@ def model_option(name: str, help: str) -> typer.models.OptionInfo:
     )
 
 
+def path_option(help: str, metavar: str = "DATA") -> typer.models.OptionInfo:
+    """A folder or a file that may be something else as well."""
+    return typer.Option(help=help, metavar=metavar, autocompletion=complete_path)
+
+
+def key_option(help: str) -> typer.models.OptionInfo:
+    """A key, by its folder or repository."""
+    return typer.Option("--key", help=help, metavar="FOLDER_OR_REPO", autocompletion=complete_path)
+
+
 def file_option(name: str, help: str, metavar: str = "FILE") -> typer.models.OptionInfo:
     """A file that is there."""
     return typer.Option(name, help=help, metavar=metavar, exists=True, dir_okay=False)
 
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout, and nothing else there.")]
-Key = Annotated[
-    str,
-    typer.Option(
-        "--key", help="Folder or repository of the key.", metavar="FOLDER_OR_REPO", autocompletion=complete_path
-    ),
-]
-KeyOrRing = Annotated[
-    str,
-    typer.Option(
-        "--key",
-        help="Folder or repository of the key, or of a key ring.",
-        metavar="FOLDER_OR_REPO",
-        autocompletion=complete_path,
-    ),
-]
+Key = Annotated[str, key_option("Folder or repository of the key.")]
+KeyOrRing = Annotated[str, key_option("Folder or repository of the key, or of a key ring.")]
 OptionalKey = Annotated[
-    str | None,
-    typer.Option(
-        "--key",
-        help="Folder or repository of the key (default: the one beside a protected model).",
-        metavar="FOLDER_OR_REPO",
-        autocompletion=complete_path,
-    ),
+    str | None, key_option("Folder or repository of the key (default: the one beside a protected model).")
 ]
+KeyFolder = Annotated[Path, typer.Option(help="Folder for the key.", metavar="FOLDER")]
 PassphraseFile = Annotated[
     Path | None,
     typer.Option(
@@ -155,6 +152,7 @@ TextColumns = Annotated[
         metavar="NAME",
     ),
 ]
+GoldColumn = Annotated[str | None, typer.Option(help="Column of true labels.", metavar="NAME")]
 Split = Annotated[str | None, typer.Option(help="Which split of the data, where it has several.", metavar="NAME")]
 Subset = Annotated[
     str | None, typer.Option(help="Which subset (configuration) of a data set on the Hub.", metavar="NAME")
@@ -182,6 +180,14 @@ FirstSeen = Annotated[
     typer.Option("--suspect-first-seen", help="When the suspect was first seen (UTC).", metavar="DATE"),
 ]
 
+# -- of plan and keygen
+
+Frequency = Annotated[float, typer.Option(help="Angular frequency of the cosine.", min=0.0)]
+ScopeOption = Annotated[Scope, typer.Option(help="Mark answers that say the target class, or all.")]
+HashRuleOption = Annotated[
+    HashRule | None, typer.Option(help="Which token of a text is hashed (default: second; taggers: token).")
+]
+
 # -- of detect and identify
 
 Suspect = Annotated[
@@ -202,7 +208,6 @@ LabelMap = Annotated[
     list[str] | None,
     typer.Option(help="Renamed label, as in LABEL_0=negative. May be repeated.", metavar="OLD=NEW"),
 ]
-GoldColumn = Annotated[str | None, typer.Option(help="Column of true labels.", metavar="NAME")]
 MaxQueries = Annotated[int | None, typer.Option(help="Ask so many texts at the most.", min=1, metavar="N")]
 Plot = Annotated[Path | None, typer.Option(help="Draw the figure.", metavar="PNG")]
 

@@ -12,6 +12,8 @@ from typing import Any
 
 import typer
 
+from ..errors import KeyFileError
+
 DONE, FAILED, USAGE, DETECTED, UNDECIDED, INTERRUPTED = 0, 1, 2, 3, 4, 130  # exit codes
 
 
@@ -25,13 +27,14 @@ class Outcome:
 
 
 def prints_outcome(run: Callable[..., Outcome]) -> Callable[..., None]:
-    """Let a function that returns an outcome print it instead, and exit with its code.
+    """Let a command that returns an outcome print it instead, and exit with its code.
 
-    Whatever the libraries under it print meanwhile goes to stderr; of several processes, the first one speaks.
+    The command has ``as_json`` among its options, for typer to see, and never reads it. Whatever the libraries under
+    it print meanwhile goes to stderr; of several processes, the first one speaks.
     """
 
     @functools.wraps(run)
-    def command(*arguments: Any, as_json: bool, **options: Any) -> None:
+    def command(*arguments: Any, as_json: bool = False, **options: Any) -> None:
         with leaving_process_group():
             with contextlib.redirect_stdout(sys.stderr):
                 outcome = run(*arguments, **options)
@@ -112,3 +115,11 @@ def check_free(output: Path, overwrite: bool) -> None:
     taken = any(output.iterdir()) if output.is_dir() else output.exists()
     if taken and not overwrite:
         raise typer.BadParameter(f"{output} holds something already; choose another --output, or add --overwrite")
+
+
+def check_no_key(output: Path) -> None:
+    """Refuse to write where a key or a ring lies."""
+    from ..keys.files import KINDS
+
+    if any((output / kind.file).exists() for kind in KINDS):
+        raise KeyFileError(f"{output} holds a key already, and a key is never overwritten; choose another --output")

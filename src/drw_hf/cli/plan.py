@@ -4,28 +4,16 @@ import dataclasses
 import math
 import shlex
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..asking.data import load_data
-from ..asking.models import load_config, load_model, load_tokenizer
-from ..keys import WatermarkKey
-from ..keys.binding import labels_of, plain_config, task_of
-from ..keys.choices import LabelKind, Task
-from ..planning.plan import (
-    EPSILONS,
-    LARGEST_EPSILON,
-    Plan,
-    PlanRow,
-    Traffic,
-    class_number,
-    observe_traffic,
-    plan,
-    rank_targets,
-)
-from ..watermark import WatermarkedConfig
+from . import options as shared
 from .output import Outcome, prints_outcome, resumable, show_progress
+
+if TYPE_CHECKING:
+    from ..keys.choices import LabelKind, Task
+    from ..planning.plan import Plan, PlanRow, Traffic
 
 RANKED = 5  # classes that are shown where no target was named
 RANKED_AT = 0.2  # the ε at which they are compared, unless another is named
@@ -34,69 +22,138 @@ CAUTION = "A prediction from other students: before you rely on it, try drw-hf l
 
 
 @prints_outcome
-def run(
-    model: str,
-    data: str,
-    *,
-    target: str | None,
-    epsilons: Sequence[float] | None,
-    taus: Sequence[float],
-    hash_rule: str | None,
-    p_value: float,
-    task: Task | None,
-    source: dict[str, Any],
-    text_columns: list[str] | None,
-    batch_size: int,
-    max_length: int | None,
-    **settings: Any,
+def plan(
+    model: Annotated[str, shared.model_argument("What is to be protected")],
+    data: Annotated[str, shared.data_argument("What it is asked, some thousand texts; labels are not needed")],
+    target: Annotated[
+        str | None,
+        typer.Option(help="Target class, whose probability carries the mark. Left out: ranks them.", metavar="LABEL"),
+    ] = None,
+    epsilon: Annotated[
+        list[float] | None,
+        typer.Option(
+            help="How far a marked probability moves (default: 0.02 to 0.2). May be repeated.",
+            min=0.0,
+            metavar="NUMBER",
+        ),
+    ] = None,
+    tau: Annotated[
+        list[float] | None,
+        typer.Option(
+            help="Share of tokens that are marked (default: 0.5). May be repeated.",
+            min=0.0,
+            max=1.0,
+            metavar="NUMBER",
+        ),
+    ] = None,
+    frequency: shared.Frequency = 16.0,
+    scope: shared.ScopeOption = shared.Scope.predicted,
+    hash_rule: shared.HashRuleOption = None,
+    p_value: Annotated[float, typer.Option(help="The p-value that a test of a stolen copy shall reach.")] = 1e-6,
+    queries: Annotated[
+        int | None,
+        typer.Option(help="Texts that a thief is expected to ask (default: as many as given).", min=1, metavar="N"),
+    ] = None,
+    probed_with: Annotated[
+        shared.ProbedWith,
+        typer.Option(help="What a copy will be probed with: the thief's queries, if logged, or other text."),
+    ] = shared.ProbedWith.unseen,
+    phi: Annotated[
+        float | None,
+        typer.Option(help="How much of the mark a student copies (default: as seen in ours).", min=0.0),
+    ] = None,
+    sigma: Annotated[
+        float | None,
+        typer.Option(help="Spread of an innocent student's tokens (default: as seen in ours).", min=0.0),
+    ] = None,
+    text_column: shared.TextColumns = None,
+    split: shared.Split = None,
+    subset: shared.Subset = None,
+    limit: shared.Limit = None,
+    batch_size: shared.BatchSize = 32,
+    max_length: shared.MaxLength = None,
+    task: shared.TaskOption = None,
+    as_json: shared.AsJson = False,
 ) -> Outcome:
-    """Ask the model and plan for one class, or rank all; ``settings`` are those of :func:`.planning.plan`."""
+    """Before a key is made: what a mark would cost, and how surely it would be found in a stolen copy.
+
+    Asks the model about texts like those it serves, and predicts for every epsilon and tau the accuracy that the mark
+    costs, and the z and p-value of a test of a student that was served soft or hard labels. Then names the smallest
+    epsilon that reaches --p-value. Without --target, says which class would carry the mark best. No key is needed.
+
+    \b
+    Example: drw-hf plan my-classifier queries.jsonl
+    Example: drw-hf plan my-classifier queries.jsonl --target positive --hash-rule rarest --epsilon 0.1 --epsilon 0.2
+    """
+    from ..asking.data import load_data
+    from ..asking.models import load_config, load_tokenizer
+    from ..keys.binding import labels_of, plain_config, task_of
+    from ..planning.plan import EPSILONS, class_number, observe_traffic, rank_targets
+    from ..planning.plan import plan as make_plan
+    from .inputs import class_named
+
     if not 0.0 < p_value <= 1.0:
         raise typer.BadParameter(f"--p-value {p_value:g}: expected a number in (0, 1], like 1e-6")
     progress = show_progress()
     config = load_config(model)
     labels = labels_of(plain_config(config))
-    number = None if target is None else _class_number(target, labels)
-    rows = load_data(data, task=task or task_of(config), text_columns=text_columns, **source)
+    number = None if target is None else class_number(class_named(target, labels), labels)
+    columns = text_column or None
+    its_task = shared.value_of(task)
+    rows = load_data(
+        data, task=its_task or task_of(config), text_columns=columns, split=split, subset=subset, limit=limit
+    )
     tokenizer = load_tokenizer(model)
+    rule = shared.value_of(hash_rule)
     with resumable():
         traffic = observe_traffic(
-            load_unmarked(model, task, tokenizer),
+            load_unmarked(model, its_task, tokenizer),
             rows,
             tokenizer,
-            hash_rule=hash_rule,
-            task=task,
-            text_columns=text_columns,
+            hash_rule=rule,
+            task=its_task,
+            text_columns=columns,
             batch_size=batch_size,
             max_length=max_length,
             progress=progress,
         )
-    settings |= {"taus": taus, "n_texts": traffic.n_texts}
+    settings: dict[str, Any] = {
+        "taus": tau or (0.5,),
+        "frequency": frequency,
+        "scope": scope.value,
+        "queries": queries,
+        "n_texts": traffic.n_texts,
+        "probed_with": probed_with.value,
+        "phi": phi,
+        "sigma": sigma,
+    }
     if number is None:
-        at = (epsilons or (RANKED_AT,))[:1]
+        at = (epsilon or (RANKED_AT,))[:1]
         ranked = rank_targets(traffic.probabilities, traffic.token_ids, epsilons=at, **settings)
-        command = ["drw-hf", "plan", model, data, *(["--hash-rule", hash_rule] if hash_rule else [])]
+        command = ["drw-hf", "plan", model, data, *(["--hash-rule", rule] if rule else [])]
         return _ranking(ranked, traffic, command)
-    found = plan(traffic.probabilities, traffic.token_ids, target=number, epsilons=epsilons or EPSILONS, **settings)
+    found = make_plan(
+        traffic.probabilities, traffic.token_ids, target=number, epsilons=epsilon or EPSILONS, **settings
+    )
     return _plan(found, traffic, p_value)
 
 
-def load_unmarked(name: str, task: Task | None, tokenizer: Any) -> Any:
+def load_unmarked(name: str, task: "Task | None", tokenizer: Any) -> Any:
     """The model, plain or protected; its mark is switched off while it is asked, so any key will do."""
+    from ..asking.models import load_config, load_model
+    from ..keys import WatermarkKey
+    from ..watermark import WatermarkedConfig
+
     config = load_config(name)
     if not isinstance(config, WatermarkedConfig):
         return load_model(name, task=task)
     return load_model(name, key=WatermarkKey.generate(config, target=0, tokenizer=tokenizer), replace_key=True)
 
 
-def _class_number(target: str, labels: tuple[str, ...]) -> int:
-    return class_number(int(target) if target.isdecimal() and target not in labels else target, labels)
-
-
 # -- one class
 
 
-def _plan(found: Plan, traffic: Traffic, p_value: float) -> Outcome:
+def _plan(found: "Plan", traffic: "Traffic", p_value: float) -> Outcome:
     best = {kind: _recommended(found, p_value, kind) for kind in found.label_kinds}
     document = {
         **_about(found, traffic),
@@ -128,7 +185,7 @@ def _plan(found: Plan, traffic: Traffic, p_value: float) -> Outcome:
     return Outcome(document, "\n".join(lines))
 
 
-def _recommended(found: Plan, p_value: float, label_kind: LabelKind) -> PlanRow | None:
+def _recommended(found: "Plan", p_value: float, label_kind: "LabelKind") -> "PlanRow | None":
     """The cheapest row, its ε rounded up to two digits: what is typed must reach the p-value as well."""
     row = found.cheapest(p_value, label_kind)
     if row is None or row.epsilon == 0.0:
@@ -137,7 +194,9 @@ def _recommended(found: Plan, p_value: float, label_kind: LabelKind) -> PlanRow 
     return found.predict(round(math.ceil(row.epsilon / unit) * unit, 12), row.tau, label_kind)
 
 
-def _advice(row: PlanRow | None, kind: LabelKind, found: Plan, traffic: Traffic, p_value: float) -> str:
+def _advice(row: "PlanRow | None", kind: "LabelKind", found: "Plan", traffic: "Traffic", p_value: float) -> str:
+    from ..planning.plan import LARGEST_EPSILON
+
     thief = f"a thief with {kind} labels"
     if row is not None:
         tau = f" and tau {row.tau:g}" if len(found.taus) > 1 else ""
@@ -159,7 +218,7 @@ def _advice(row: PlanRow | None, kind: LabelKind, found: Plan, traffic: Traffic,
 # -- all classes
 
 
-def _ranking(ranked: list[Plan], traffic: Traffic, command: list[str]) -> Outcome:
+def _ranking(ranked: list["Plan"], traffic: "Traffic", command: list[str]) -> Outcome:
     first = ranked[0].rows[0]
     shown = ranked[:RANKED]
     document = {
@@ -198,7 +257,7 @@ def _ranking(ranked: list[Plan], traffic: Traffic, command: list[str]) -> Outcom
 # -- both
 
 
-def _about(found: Plan, traffic: Traffic) -> dict[str, Any]:
+def _about(found: "Plan", traffic: "Traffic") -> dict[str, Any]:
     return {
         "target": traffic.labels[found.target],
         "n_predicted": found.n_predicted,
@@ -207,11 +266,11 @@ def _about(found: Plan, traffic: Traffic) -> dict[str, Any]:
     }
 
 
-def _as_dict(row: PlanRow) -> dict[str, Any]:
+def _as_dict(row: "PlanRow") -> dict[str, Any]:
     return {**dataclasses.asdict(row), "p_value": row.p_value}
 
 
-def _cells(row: PlanRow) -> list[str]:
+def _cells(row: "PlanRow") -> list[str]:
     """The figures of a row."""
     return [_percent(row.expected_cost), _percent(row.largest_cost), f"{row.z_score:.1f}", _power(row.log10_p)]
 

@@ -1,39 +1,70 @@
 """Protecting a model."""
 
 from pathlib import Path
-from typing import Any
+from typing import Annotated
 
 import typer
 
-from ..asking.models import load_model, load_tokenizer
-from ..keys import KeyRing
-from ..keys.choices import LabelKind, Task
+from . import options as shared
 from .output import Outcome, check_free, prints_outcome, show_progress
-from .passphrases import kind_at, open_sealed
 
 
 @prints_outcome
-def run(
-    model: str,
-    *,
-    key: str,
-    passphrase_file: Path | None,
-    output: Path | None,
-    overwrite: bool,
-    push: str | None,
-    task: Task | None,
-    label_kind: LabelKind | None,
-    replace_key: bool,
-    **push_options: Any,
+def protect(
+    model: Annotated[str, shared.model_argument("The classifier or tagger")],
+    key: shared.KeyOrRing,
+    output: Annotated[
+        Path | None, typer.Option(help="Folder for the protected model and its tokenizer.", metavar="FOLDER")
+    ] = None,
+    label_kind: Annotated[
+        shared.LabelKind | None,
+        typer.Option(help="Answer with probabilities, or with one drawn label (default: soft, or as it was)."),
+    ] = None,
+    task: shared.TaskOption = None,
+    push: Annotated[str | None, typer.Option(help="Push it with its key to this repository.", metavar="REPO")] = None,
+    private: Annotated[
+        bool, typer.Option("--private/--public", help="Who sees a repository that is made for it.")
+    ] = True,
+    key_repo: Annotated[
+        str | None, typer.Option(help="Push the key to this private repository instead.", metavar="REPO")
+    ] = None,
+    push_key: Annotated[bool, typer.Option("--push-key/--no-push-key", help="Push the key as well.")] = True,
+    handler: Annotated[
+        bool, typer.Option("--handler", help="Push a handler.py for Inference Endpoints along.")
+    ] = False,
+    timestamp_url: Annotated[
+        str | None, typer.Option(help="Time-stamping authority (RFC 3161) for the commitment.", metavar="URL")
+    ] = None,
+    replace_key: Annotated[
+        bool, typer.Option("--replace-key", help="Rotate: accept a model, or a repository, with another key.")
+    ] = False,
+    overwrite: shared.Overwrite = False,
+    passphrase_file: shared.PassphraseFile = None,
+    as_json: shared.AsJson = False,
 ) -> Outcome:
-    """Wrap a model with a key or a ring, save it and, if asked to, push it with its key."""
+    """Wrap a model so that its answers carry the mark, save it and, if you like, push it.
+
+    The key is never written into the folder. A pushed key is sealed with the passphrase that opened it; a plain key
+    goes into private repositories only.
+
+    \b
+    Example: drw-hf protect my-classifier --key my-key --output protected
+    Example: drw-hf protect my-classifier --key my-key --label-kind hard --push me/protected
+    Example: drw-hf protect my-classifier --key my-ring --output served
+    """
+    from ..asking.models import load_model, load_tokenizer
+    from ..keys import KeyRing
+    from .passphrases import kind_at, open_sealed
+
     if output is None and push is None:
         raise typer.BadParameter("nowhere to put the protected model; pass --output, --push, or both")
     if output is not None:
         check_free(output, overwrite)
     show_progress()
     opened, passphrase = open_sealed(key, passphrase_file, kind_at(key))
-    protected = load_model(model, task=task, key=opened, label_kind=label_kind, replace_key=replace_key)
+    protected = load_model(
+        model, task=shared.value_of(task), key=opened, label_kind=shared.value_of(label_kind), replace_key=replace_key
+    )
     tokenizer = load_tokenizer(model)
     document = {"key_fingerprint": opened.fingerprint, "label_kind": protected.config.label_kind}
     is_ring = isinstance(opened, KeyRing)
@@ -51,9 +82,16 @@ def run(
             "The key is not among them. The weights are those of the clean model: hand out answers alone.",
         ]
     if push is not None:
-        seal = passphrase if push_options["push_key"] else None
         address = protected.push_to_hub(
-            push, passphrase=seal, replace_key=replace_key, tokenizer=tokenizer, **push_options
+            push,
+            private=private,
+            key_repo_id=key_repo,
+            push_key=push_key,
+            passphrase=passphrase if push_key else None,
+            handler=handler,
+            timestamp_url=timestamp_url,
+            replace_key=replace_key,
+            tokenizer=tokenizer,
         )
         document["commit"] = str(address)
         lines.append(f"Pushed: {address}")

@@ -4,45 +4,95 @@ import collections
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ..errors import JobsFailedError
-from ..experiments import figures
-from ..experiments import report as reporting
-from ..experiments.costs import Costs, bytes_per_model, operations_per_token, tokens_per_second
-from ..experiments.jobs import KINDS, Job, make_jobs
-from ..experiments.profiles import Profile, load_profile
-from ..experiments.runs import Bar, Run, in_words, read_lines, start_workers, visible_gpus, watch, work_through
-from ..experiments.work import Workshop
+from . import options as shared
 from .output import INTERRUPTED, Outcome, disable_bars, prints_outcome, show_progress
+
+if TYPE_CHECKING:
+    from ..experiments.costs import Costs
+    from ..experiments.jobs import Job
+    from ..experiments.profiles import Profile
+    from ..experiments.runs import Run
 
 REPORT = "tables.md"
 
 
 @prints_outcome
-def run(
-    profile: str,
-    *,
-    parts: Sequence[str],
-    tasks: Sequence[str] | None,
-    students: int | None,
-    data: str | None,
-    encoder: str | None,
-    other_encoder: str | None,
-    output: Path,
-    work: Path | None,
-    workers: int,
-    dry_run: bool,
-    report: bool,
-    worker: bool,
+def reproduce(
+    profile: Annotated[
+        str,
+        typer.Argument(help="tiny, minilm, paper, smoke, or a TOML file of your own like them.", metavar="PROFILE"),
+    ] = "tiny",
+    part: Annotated[
+        list[shared.Part] | None,
+        typer.Option(help="What of the paper (default: tables). May be repeated."),
+    ] = None,
+    task: Annotated[
+        list[shared.PaperTask] | None, typer.Option(help="Which tasks (default: the profile's). May be repeated.")
+    ] = None,
+    data: Annotated[
+        str | None,
+        shared.path_option(
+            "Folder with sst2, mrpc and conll2003, as JSON lines (default: from the Hub).", metavar="FOLDER"
+        ),
+    ] = None,
+    encoder: Annotated[
+        str | None, shared.model_option("--encoder", "The pretrained encoder, in place of the profile's")
+    ] = None,
+    other_encoder: Annotated[
+        str | None,
+        shared.model_option(
+            "--other-encoder", "Another one, for the case study's student that differs from its victim"
+        ),
+    ] = None,
+    students: Annotated[
+        int | None, typer.Option(help="Students of every kind (default: the profile's number).", min=1, metavar="N")
+    ] = None,
+    output: Annotated[Path, typer.Option(help="Folder for the lines, tables and figures.", metavar="FOLDER")] = Path(
+        "drw-reproduce"
+    ),
+    work: Annotated[
+        Path | None, typer.Option(help="Folder for models and probes (default: OUTPUT/work).", metavar="FOLDER")
+    ] = None,
+    workers: Annotated[
+        int, typer.Option(help="Processes at work, each with a GPU, or its share of the cores.", min=1, metavar="N")
+    ] = 1,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show the jobs and what they would cost.")] = False,
+    report: Annotated[bool, typer.Option("--report", help="Only write tables and figures of what is there.")] = False,
+    worker: Annotated[bool, typer.Option("--worker", hidden=True)] = False,
+    as_json: shared.AsJson = False,
 ) -> Outcome:
-    """Do the jobs that are still to do, then write tables and figures of all that is there."""
+    """Repeat the paper: train victims, thieves and innocents, test them all, and write the tables and figures.
+
+    Every job (a model to train, to probe or to score) writes one line of JSON as it ends; stopped and started again,
+    a run goes on where it was. The paper's own size is the profile paper, for GPUs; tiny takes a minute or two a
+    student on one CPU core.
+
+    \b
+    Example: drw-hf reproduce tiny --data my-data --dry-run
+    Example: drw-hf reproduce tiny --task pos --students 2 --workers 2 --data my-data
+    Example: drw-hf reproduce paper --part tables --part epsilon --workers 8
+    """
+    from ..experiments.costs import Costs
+    from ..experiments.jobs import make_jobs
+    from ..experiments.profiles import load_profile
+    from ..experiments.runs import Bar, Run, start_workers, visible_gpus, watch, work_through
+    from ..experiments.work import Workshop
+
     if report:
         return _report(output)
     chosen = load_profile(profile, encoder=encoder)
-    jobs = make_jobs(chosen, parts=parts, tasks=tasks, students=students, other_encoder=other_encoder is not None)
+    jobs = make_jobs(
+        chosen,
+        parts=[one.value for one in part or [shared.Part.tables]],
+        tasks=[one.value for one in task] if task else None,
+        students=students,
+        other_encoder=other_encoder is not None,
+    )
     folder = (work or output / "work") / chosen.name
     workshop = Workshop(chosen, folder, data, other_encoder)
     this = Run(workshop, jobs, output / f"{chosen.name}.jsonl")
@@ -88,6 +138,10 @@ def _quieten() -> None:
 
 
 def _report(output: Path) -> Outcome:
+    from ..experiments import figures
+    from ..experiments import report as reporting
+    from ..experiments.runs import read_lines
+
     files = sorted(file for file in output.glob("*.jsonl") if not file.name.endswith(".failed.jsonl"))
     if not any(read_lines(file) for file in files):
         raise typer.BadParameter(f"{output} holds no results yet; run without --report first")
@@ -99,8 +153,11 @@ def _report(output: Path) -> Outcome:
     return Outcome(document, f"{text}\nWrote {output / REPORT} and {len(drawn)} figures.")
 
 
-def _cost(this: Run, workers: int) -> Outcome:
+def _cost(this: "Run", workers: int) -> Outcome:
     """The jobs that are still to do, and what they would cost here."""
+    from ..experiments.costs import Costs, bytes_per_model, operations_per_token
+    from ..experiments.runs import in_words
+
     profile = this.workshop.profile
     done = this.done()
     todo = this.open_jobs(done)
@@ -131,12 +188,16 @@ def _cost(this: Run, workers: int) -> Outcome:
     return Outcome(document, "\n".join(lines))
 
 
-def _speed(profile: Profile, costs: Costs) -> float:
+def _speed(profile: "Profile", costs: "Costs") -> float:
+    from ..experiments.costs import tokens_per_second
+
     length = round(max(costs.tokens.values()))
     largest = max(settings.student.batch_size for settings in profile.settings.values())
     return tokens_per_second(profile.encoder, length, largest)
 
 
-def _counts(jobs: Sequence[Job]) -> str:
+def _counts(jobs: Sequence["Job"]) -> str:
+    from ..experiments.jobs import KINDS
+
     counts = collections.Counter(job.kind for job in jobs)
     return ", ".join(f"{counts[kind]} {kind}" for kind in KINDS if counts[kind]) or "none"

@@ -2,76 +2,145 @@
 
 import json
 from pathlib import Path
+from typing import Annotated
 
-from ..errors import KeyFileError
-from ..keys.files import KINDS, write_atomically
-from ..tracing.users import stream_users
-from .output import Outcome, prints_outcome
-from .passphrases import open_ring, open_sealed_ring
+import typer
+
+from . import options as shared
+from .output import Outcome, check_no_key, prints_outcome
+
+app = typer.Typer(
+    help="Keep a key ring (drw-hf keygen --ring): one secret, a key for every user.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
 
 
+@app.command()
 @prints_outcome
-def declare(folder: Path, *, users: Path, passphrase_file: Path | None) -> Outcome:
-    """Declare the users of a file in the present epoch, and keep that in the saved ring."""
-    ring, passphrase = open_sealed_ring(str(folder), passphrase_file)
-    ring.declare(list(stream_users(users)[0])).save_pretrained(folder, passphrase=passphrase)
-    found = ring.declared
+def declare(
+    ring: shared.RingFolder,
+    users: shared.Users,
+    passphrase_file: shared.PassphraseFile = None,
+    as_json: shared.AsJson = False,
+) -> Outcome:
+    """Fix who the users are, and print the root to publish.
+
+    Do so before their keys mark anything. The ring keeps the root and the count; keep the list yourself. To add users,
+    declare the longer list.
+
+    \b
+    Example: drw-hf ring declare my-ring --users users.txt
+    """
+    from ..tracing.users import stream_users
+    from .passphrases import open_sealed_ring
+
+    opened, passphrase = open_sealed_ring(str(ring), passphrase_file)
+    opened.declare(list(stream_users(users)[0])).save_pretrained(ring, passphrase=passphrase)
+    found = opened.declared
     assert found is not None  # they have just been declared
     document = {
-        "path": str(folder),
-        "fingerprint": ring.fingerprint,
+        "path": str(ring),
+        "fingerprint": opened.fingerprint,
         "epoch": found.epoch,
         "count": found.count,
         "root": found.root,
         "declared_at": found.declared_at,
     }
     lines = [
-        f"Declared {found.count:,} users in epoch {found.epoch} of the key ring {ring.fingerprint} in {folder}.",
+        f"Declared {found.count:,} users in epoch {found.epoch} of the key ring {opened.fingerprint} in {ring}.",
         f"Publish this root, and keep {users}: the ring holds the root and the count alone.",
         f"  {found.root}",
     ]
     return Outcome(document, "\n".join(lines))
 
 
+@app.command()
 @prints_outcome
-def token(ring: str, *, user: str, passphrase_file: Path | None) -> Outcome:
-    """The token by which an endpoint knows a user, and nothing else, so that a script can take it as it is."""
+def token(
+    ring: shared.Ring,
+    user: shared.User,
+    passphrase_file: shared.PassphraseFile = None,
+    as_json: shared.AsJson = False,
+) -> Outcome:
+    """Print the token by which an endpoint knows a user.
+
+    Whoever has it asks in the user's name. Rotation does not change it.
+
+    \b
+    Example: drw-hf ring token my-ring --user ann
+    """
+    from .passphrases import open_ring
+
     made = open_ring(ring, passphrase_file).token_for(user)
     return Outcome({"user": user, "token": made}, made)
 
 
+@app.command()
 @prints_outcome
-def save_key(
-    ring: str, *, user: str, output: Path, epoch: int | None, plain: bool, passphrase_file: Path | None
+def key(
+    ring: shared.Ring,
+    user: shared.User,
+    output: shared.KeyFolder,
+    epoch: shared.Epoch = None,
+    plain: Annotated[bool, typer.Option("--plain", help="Do not seal the key, to hand it over.")] = False,
+    passphrase_file: shared.PassphraseFile = None,
+    as_json: shared.AsJson = False,
 ) -> Outcome:
-    """Save the key of one user."""
-    if any((output / kind.file).exists() for kind in KINDS):
-        raise KeyFileError(f"{output} holds a key already, and a key is never overwritten; choose another --output")
+    """Save the key of one user.
+
+    An ordinary key, for label, detect and verify; to check a proof others need it, too. It says nothing of the keys of
+    other users. It is sealed with the passphrase of the ring, if the ring is.
+
+    \b
+    Example: drw-hf ring key my-ring --user ann --output ann-key
+    """
+    from .passphrases import open_sealed_ring
+
+    check_no_key(output)
     opened, passphrase = open_sealed_ring(ring, passphrase_file)
-    key = opened.key_for(user, epoch)
+    made = opened.key_for(user, epoch)
     passphrase = None if plain else passphrase
-    key.save_pretrained(output, passphrase=passphrase)
+    made.save_pretrained(output, passphrase=passphrase)
     document = {
         "path": str(output),
         "sealed": passphrase is not None,
         "user": user,
         "epoch": opened.epoch if epoch is None else epoch,
-        "fingerprint": key.fingerprint,
-        "commitment": key.commitment(),
+        "fingerprint": made.fingerprint,
+        "commitment": made.commitment(),
     }
     how = "plain" if passphrase is None else "sealed with the passphrase of the ring"
     lines = [
-        f"Saved the key {key.fingerprint} of the user {user!r} in {output}, {how}.",
-        f"Its commitment: {key.commitment()}",
+        f"Saved the key {made.fingerprint} of the user {user!r} in {output}, {how}.",
+        f"Its commitment: {made.commitment()}",
     ]
     return Outcome(document, "\n".join(lines))
 
 
+@app.command()
 @prints_outcome
 def prove(
-    ring: str, *, user: str, users: Path, output: Path, epoch: int | None, passphrase_file: Path | None
+    ring: shared.Ring,
+    user: shared.User,
+    users: shared.Users,
+    output: Annotated[Path, typer.Option(help="File for the proof.", metavar="JSON")],
+    epoch: shared.Epoch = None,
+    passphrase_file: shared.PassphraseFile = None,
+    as_json: shared.AsJson = False,
 ) -> Outcome:
-    """Write the proof that a user was declared."""
+    """Write the proof that a user was declared.
+
+    With the user's key and the published root, others can check it, without the ring. Pass the very list that was
+    declared.
+
+    \b
+    Example: drw-hf ring prove my-ring --user ann --users users.txt --output proof.json
+    """
+    from ..keys.files import write_atomically
+    from ..tracing.users import stream_users
+    from .passphrases import open_ring
+
     opened = open_ring(ring, passphrase_file)
     proof = opened.prove(user, list(stream_users(users)[0]), epoch=epoch)
     output.parent.mkdir(parents=True, exist_ok=True)
@@ -91,15 +160,26 @@ def prove(
     return Outcome(document, "\n".join(lines))
 
 
+@app.command()
 @prints_outcome
-def rotate(folder: Path, *, passphrase_file: Path | None) -> Outcome:
-    """Open a new epoch, and keep that in the saved ring."""
-    ring, passphrase = open_sealed_ring(str(folder), passphrase_file)
-    ring.rotate().save_pretrained(folder, passphrase=passphrase)
-    document = {"path": str(folder), "fingerprint": ring.fingerprint, "epoch": ring.epoch}
+def rotate(
+    ring: shared.RingFolder, passphrase_file: shared.PassphraseFile = None, as_json: shared.AsJson = False
+) -> Outcome:
+    """Open a new epoch: every user gets a new key.
+
+    Older epochs can still be searched (--epoch), and tokens stay valid.
+
+    \b
+    Example: drw-hf ring rotate my-ring
+    """
+    from .passphrases import open_sealed_ring
+
+    opened, passphrase = open_sealed_ring(str(ring), passphrase_file)
+    opened.rotate().save_pretrained(ring, passphrase=passphrase)
+    document = {"path": str(ring), "fingerprint": opened.fingerprint, "epoch": opened.epoch}
     lines = [
-        f"Opened epoch {ring.epoch} of the key ring {ring.fingerprint} in {folder}: every user has a new key.",
+        f"Opened epoch {opened.epoch} of the key ring {opened.fingerprint} in {ring}: every user has a new key.",
         "Nobody is declared in it yet. Before a model is served with it:",
-        f"  drw-hf ring declare {folder} --users users.txt",
+        f"  drw-hf ring declare {ring} --users users.txt",
     ]
     return Outcome(document, "\n".join(lines))

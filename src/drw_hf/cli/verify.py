@@ -1,38 +1,46 @@
 """Replaying a claim for people and for scripts."""
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..detection.result import as_iso
-from ..errors import InvalidInputError
-from ..evidence.verify import Verification, verify_evidence
+from . import options as shared
 from .output import FAILED, UNDECIDED
-from .passphrases import open_key
+
+if TYPE_CHECKING:
+    from ..evidence.verify import Verification
 
 
-def run(
-    evidence: Path,
-    *,
-    key: str,
-    repo_id: str | None,
-    trusted_roots: Sequence[Path],
-    suspect_first_seen: str | None,
-    passphrase_file: Path | None,
-    as_json: bool,
+def verify(
+    evidence: Annotated[Path, typer.Argument(help="The JSON that DetectionResult.save wrote; its probe lies beside.")],
+    key: shared.Key,
+    repo: shared.CommitmentRepo = None,
+    trusted_root: shared.TrustedRoots = None,
+    suspect_first_seen: shared.FirstSeen = None,
+    passphrase_file: shared.PassphraseFile = None,
+    as_json: shared.AsJson = False,
 ) -> None:
-    """Print what :func:`drw_hf.evidence.verify_evidence` finds, and exit with 0, 1 or 4."""
-    try:
-        first_seen = None if suspect_first_seen is None else as_iso(suspect_first_seen, "--suspect-first-seen")
-    except InvalidInputError as error:
-        raise typer.BadParameter(str(error)) from None
+    """Replay a claim: is saved evidence what its probe, its key and its commitment say?
+
+    Checks that the key is the one the evidence names and was committed to before the suspect was first seen, that the
+    parameters are the key's, that every figure follows from the saved probe, and that what was tried is declared.
+    Exits with 0 if every check passed, 1 if one failed, 4 if none failed but some could not be decided.
+
+    \b
+    Example: drw-hf verify evidence.json --key my-key --repo me/protected --trusted-root tsa.pem
+    """
+    from ..evidence.verify import verify_evidence
+    from .inputs import parse_first_seen
+    from .passphrases import open_key
+
+    first_seen = parse_first_seen(suspect_first_seen)  # before a passphrase is asked for
     found = verify_evidence(
         evidence,
         key=open_key(key, passphrase_file),
-        repo_id=repo_id,
-        trusted_roots=trusted_roots,
+        repo_id=repo,
+        trusted_roots=trusted_root or (),
         suspect_first_seen=first_seen,
     )
     typer.echo(json.dumps(found.to_dict(), indent=2) if as_json else f"{found}\n\n{_conclusion(found)}")
@@ -40,7 +48,7 @@ def run(
         raise typer.Exit(FAILED if found.failed else UNDECIDED)
 
 
-def _conclusion(found: Verification) -> str:
+def _conclusion(found: "Verification") -> str:
     if found.holds:
         return f"All {len(found.checks)} checks passed: the evidence may say what it says."
     if found.failed:
