@@ -2,9 +2,11 @@
 
 import contextlib
 import functools
+import gc
 import json
 import os
 import sys
+import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,7 +52,8 @@ def prints_outcome(run: Callable[..., Outcome]) -> Callable[..., None]:
 def leaving_process_group() -> Iterator[None]:
     """Around a command: shut down in order the process group that ``accelerate launch`` made it start.
 
-    A process that merely exits leaves the threads of its group running, and may abort on the way out.
+    A process that merely exits leaves the threads of its group running, and may abort on the way out. They end when
+    the last reference to the group is gone, and a model that was trained holds one.
     """
     if _in_process_group():  # somebody else's, who called this command from a program
         yield
@@ -61,8 +64,12 @@ def leaving_process_group() -> Iterator[None]:
             from accelerate import PartialState
 
             PartialState().wait_for_everyone()  # nobody hangs up while another still speaks
+    except BaseException as error:  # the frames it passed through would keep a model, and so the group
+        traceback.clear_frames(error.__traceback__)
+        raise
     finally:  # after an error the others may never come: do not wait for them
         if _in_process_group():
+            gc.collect()
             sys.modules["torch.distributed"].destroy_process_group()
 
 
