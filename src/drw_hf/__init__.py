@@ -10,7 +10,7 @@ from ._version import __version__
 from .lazy import lazy
 
 if TYPE_CHECKING:
-    from . import asking, detection, errors, evidence, extraction, hub, keys, metrics, planning, tracing  # noqa: F401  # noqa: F401
+    from . import asking, detection, errors, evidence, extraction, hub, keys, metrics, planning, tracing  # noqa: F401
     from .asking import label_with_teacher
     from .detection import DetectionResult, detect, p_snr
     from .extraction import DistillationArguments, DistillationTrainer

@@ -1,7 +1,7 @@
 """Writes files of every format, for `test_frozen.py` to read for ever. What is there is never replaced.
 
 Run it where a format is new: ``pytest tests/frozen/freeze.py``, then commit what it wrote. All keys come from fixed
-secrets and protect nothing.
+secrets and protect nothing; the models have random weights.
 """
 
 import json

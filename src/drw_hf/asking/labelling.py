@@ -16,7 +16,7 @@ from ..errors import DatasetError, KeptAnswersError, TeacherError
 from ..keys.choices import Task
 from .predictors import ModelPredictor, Predictor, as_predictor, check_distributions
 from .questions import find_text_columns, questions_of
-from .store import Answers, Journal, locked
+from .store import Answers, Journal, damaged, locked
 
 logger = logging.getLogger(__name__)
 
@@ -195,33 +195,18 @@ def _keep_labels(teacher: Predictor, folder: Path) -> None:
 
 
 def _kept_labels(folder: Path) -> list[str]:
-    with _damage_told(folder / _LABELS_FILE):
-        labels = json.loads((folder / _LABELS_FILE).read_text())
-        if not isinstance(labels, list) or not all(isinstance(label, str) for label in labels):
-            raise ValueError("no list of names")
-        return labels
-
-
-@contextlib.contextmanager
-def _damage_told(file: Path) -> Iterator[None]:
-    """Around reading what an earlier run finished."""
-    import pyarrow
-
+    file = folder / _LABELS_FILE
     try:
-        yield
-    except pyarrow.ArrowInvalid as error:
-        raise _damaged(file, error) from None
+        labels = json.loads(file.read_text())
     except ValueError as error:
-        if file.name != _LABELS_FILE:  # map itself may raise one
-            raise
-        raise _damaged(file, error) from None
+        raise _damaged(file, type(error).__name__) from None
+    if not isinstance(labels, list) or not all(isinstance(label, str) for label in labels):
+        raise _damaged(file, "no list of names")
+    return labels
 
 
-def _damaged(file: Path, error: Exception) -> KeptAnswersError:
-    return KeptAnswersError(
-        f"the answers kept in {file} are damaged ({type(error).__name__}), and nothing was changed; restore the file "
-        f"from a backup, or delete the folder {file.parent} to have everything asked again"
-    )
+def _damaged(file: Path, why: str) -> KeptAnswersError:
+    return damaged(file, why, f"delete the folder {file.parent} to have everything asked again")
 
 
 def _batches(
@@ -239,6 +224,7 @@ def _batches(
 
 def _attach(teacher: Predictor, dataset: Any, folder: Path, finished: Path, fingerprint: str, progress: bool) -> Any:
     """The data set with the answers as columns, written once and read by every process."""
+    import pyarrow
     from accelerate import PartialState
 
     if teacher.labels is None:  # all was answered in an earlier run, or by other processes
@@ -252,19 +238,22 @@ def _attach(teacher: Predictor, dataset: Any, folder: Path, finished: Path, fing
         return _as_columns(answers.read(rows))
 
     state = PartialState()
-    with state.main_process_first(), _bars_of_datasets(progress), _damage_told(finished):
-        labelled = dataset.map(
-            look_up,
-            batched=True,
-            batch_size=500,
-            with_indices=True,
-            features=features,
-            new_fingerprint=fingerprint,
-            cache_file_name=str(finished),
-            load_from_cache_file=True,
-            desc="Attaching the answers",
-            input_columns=dataset.column_names[0],
-        )
+    try:
+        with state.main_process_first(), _bars_of_datasets(progress):
+            labelled = dataset.map(
+                look_up,
+                batched=True,
+                batch_size=500,
+                with_indices=True,
+                features=features,
+                new_fingerprint=fingerprint,
+                cache_file_name=str(finished),
+                load_from_cache_file=True,
+                desc="Attaching the answers",
+                input_columns=dataset.column_names[0],
+            )
+    except pyarrow.ArrowInvalid as error:
+        raise _damaged(finished, type(error).__name__) from None
     if answers is not None:
         answers.close()
     return labelled

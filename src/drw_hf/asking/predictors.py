@@ -477,19 +477,11 @@ def _rough_length(question: Question) -> int:
 
 
 def _load(path: str, tokenizer: Any, task: Task | None) -> tuple[Any, Any]:
-    from transformers import (
-        AutoConfig,
-        AutoModelForSequenceClassification,
-        AutoModelForTokenClassification,
-        AutoTokenizer,
-    )
+    from transformers import AutoConfig, AutoTokenizer
+
+    from .models import PLAIN
 
     task = task or task_of(AutoConfig.from_pretrained(path))
-    autos = {
-        "sequence-classification": AutoModelForSequenceClassification,
-        "token-classification": AutoModelForTokenClassification,
-    }
-    if task not in autos:
-        raise TeacherError(f"{path} does not tell its task; pass task= (one of {list(autos)})")
-    model = autos[task].from_pretrained(path)
-    return model, tokenizer or AutoTokenizer.from_pretrained(path)
+    if task not in PLAIN:
+        raise TeacherError(f"{path} does not tell its task; pass task= (one of {list(PLAIN)})")
+    return PLAIN[task].from_pretrained(path), tokenizer or AutoTokenizer.from_pretrained(path)

@@ -123,7 +123,12 @@ def _told(file: Path) -> Iterator[None]:
                 f"cannot keep or read answers in {file}: {error}; what was kept before is still there: free the space "
                 "or make the file writable, and call again"
             ) from None
-        raise KeptAnswersError(
-            f"the answers kept in {file} are damaged ({error}), and nothing was changed; restore the file from a "
-            "backup, or move it away to have its rows asked again"
-        ) from None
+        raise damaged(file, error, "move it away to have its rows asked again") from None
+
+
+def damaged(file: Path, why: object, otherwise: str) -> KeptAnswersError:
+    """The error of a file of answers that cannot be read; ``otherwise`` is for those who have no backup."""
+    return KeptAnswersError(
+        f"the answers kept in {file} are damaged ({why}), and nothing was changed; restore the file from a backup, or "
+        f"{otherwise}"
+    )

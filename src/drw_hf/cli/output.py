@@ -64,8 +64,9 @@ def leaving_process_group() -> Iterator[None]:
             from accelerate import PartialState
 
             PartialState().wait_for_everyone()  # nobody hangs up while another still speaks
-    except BaseException as error:  # the frames it passed through would keep a model, and so the group
-        traceback.clear_frames(error.__traceback__)
+    except BaseException as error:
+        if _in_process_group():  # the frames that the error passed through would keep a model, and so the group
+            traceback.clear_frames(error.__traceback__)
         raise
     finally:  # after an error the others may never come: do not wait for them
         if _in_process_group():
