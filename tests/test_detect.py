@@ -20,13 +20,13 @@ from drw_hf.detection import Probe, p_snr
 from drw_hf.detection.detect import Tried, judge
 from drw_hf.detection.significance import ExactTest
 from drw_hf.errors import (
+    AnswerError,
     DatasetError,
     DrwError,
     FileNotWrittenError,
     InvalidInputError,
     KeyFileError,
     KeyMismatchError,
-    TeacherAnswerError,
 )
 from drw_hf.watermark.marking import OutputOptions, protect
 from drw_hf.watermark.tokens import Query
@@ -273,11 +273,11 @@ def test_answers_that_do_not_fit_are_refused():
         "input_ids": (marked, [{"words": []} for _ in rows]),
     }
     for said, (answers, given) in cases.items():
-        with pytest.raises((InvalidInputError, TeacherAnswerError, DatasetError), match=said):
+        with pytest.raises((InvalidInputError, AnswerError, DatasetError), match=said):
             detect(answers, given, key=key)
     broken = [answer.copy() for answer in marked]
     broken[3][5] = math.nan
-    with pytest.raises(TeacherAnswerError, match="row 3"):
+    with pytest.raises(AnswerError, match="row 3"):
         detect(broken, rows, key=key)
     with pytest.raises(InvalidInputError, match="texts"):
         detect(lambda texts: texts, key=key)

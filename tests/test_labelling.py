@@ -23,7 +23,7 @@ from drw_hf.asking import Predictor
 from drw_hf.asking.predictors import RetryingPredictor, as_predictor, first_positions, join_words, pause_after
 from drw_hf.asking.questions import find_text_columns
 from drw_hf.asking.store import Journal
-from drw_hf.errors import DatasetError, KeptAnswersError, TeacherAnswerError, TeacherError
+from drw_hf.errors import AnswerError, DatasetError, KeptAnswersError, PredictorError
 from inference_server import InferenceServer
 from small_models import TAGS, make_batch, make_key, make_model, make_tokenizer, make_victim
 from test_leaks import assert_clean
@@ -244,13 +244,13 @@ def test_a_service_that_gives_labels_alone(texts, sentences):
 
 
 def test_something_that_cannot_be_asked(texts, tokenizer):
-    with pytest.raises(TeacherError, match="cannot be asked"):
+    with pytest.raises(PredictorError, match="cannot be asked"):
         label(7, texts)
-    with pytest.raises(TeacherError, match="tokenizer="):
+    with pytest.raises(PredictorError, match="tokenizer="):
         label(make_model(), texts)
-    with pytest.raises(TeacherError, match="labels="):
+    with pytest.raises(PredictorError, match="labels="):
         label(lambda t: ["positive"] * len(t), texts)
-    with pytest.raises(TeacherError, match="task"):
+    with pytest.raises(PredictorError, match="task"):
         label(transformers.BertModel(transformers.BertConfig(**SMALL)), texts, tokenizer)
 
 
@@ -419,7 +419,7 @@ def test_a_teacher_that_keeps_failing_is_given_up_with_what_it_said(texts, tmp_p
     teacher = as_predictor(ask, max_retries=2)
     pauses = []
     teacher.sleep = pauses.append
-    with pytest.raises(TeacherError, match="3 times in a row"):
+    with pytest.raises(PredictorError, match="3 times in a row"):
         label(teacher, texts, cache_dir=tmp_path)
     assert pauses == [0.5, 1.0]
     assert len(list(tmp_path.glob("*/answers-0.sqlite"))) == 1
@@ -469,7 +469,7 @@ def test_pauses_grow_and_follow_the_service(status, retry_after, attempt, pause)
 def test_answers_that_are_no_distribution_are_refused_with_their_row(texts, answer, said):
     good = {"negative": 0.25, "positive": 0.75}
     service = Counting(answer=lambda text: answer if text == TEXTS[2] else good)
-    with pytest.raises(TeacherAnswerError, match=said):
+    with pytest.raises(AnswerError, match=said):
         label(service, texts, labels=LABELS)
     assert service.calls == 1, "the longest rows come first, so this one was in the first batch"
 
@@ -478,14 +478,14 @@ def test_nan_from_a_model_is_refused(texts, tokenizer):
     model = make_model()
     with torch.no_grad():
         model.classifier.bias.fill_(float("nan"))
-    with pytest.raises(TeacherAnswerError, match="NaN"):
+    with pytest.raises(AnswerError, match="NaN"):
         label(model, texts, tokenizer)
 
 
 def test_the_wrong_number_of_answers_is_refused(texts, sentences):
-    with pytest.raises(TeacherAnswerError, match="3 questions and gave 2"):
+    with pytest.raises(AnswerError, match="3 questions and gave 2"):
         label(lambda t: ["positive"] * (len(t) - 1), texts, labels=LABELS)
-    with pytest.raises(TeacherAnswerError, match="1 answers to"):
+    with pytest.raises(AnswerError, match="1 answers to"):
         label(lambda rows: [["O"] for _ in rows], sentences, task="token-classification", labels=TAGS)
 
 
@@ -599,7 +599,7 @@ def test_processes_that_do_the_same_at_once_ask_everything_once_and_none_breaks(
 
 def interrupted(texts, folder):
     """Answers of a run that broke midway; returns its journal."""
-    with pytest.raises(TeacherError):
+    with pytest.raises(PredictorError):
         label(Counting(breaks_at=2), texts, cache_dir=folder, max_retries=0)
     (journal,) = folder.rglob("answers-0.sqlite")
     return journal

@@ -9,7 +9,11 @@ class DrwError(Exception):
     """The base of every error drw_hf raises."""
 
 
-class InvalidKeyError(DrwError, ValueError):
+class InvalidInputError(DrwError, ValueError):
+    """A call's arguments are out of their range, or do not fit together."""
+
+
+class InvalidKeyError(InvalidInputError):
     """A key was asked for with parameters that make no watermark."""
 
 
@@ -41,10 +45,6 @@ class ConfigurationError(DrwError, ValueError):
     """A setting of a protected model has a value that is not one of its choices."""
 
 
-class InvalidInputError(DrwError, ValueError):
-    """A call's inputs do not say which tokens to hash, or do not fit together."""
-
-
 class ModelOutputError(DrwError, ArithmeticError):
     """The wrapped model returned something that is not a probability distribution (NaN logits)."""
 
@@ -61,12 +61,12 @@ class DatasetError(DrwError, ValueError):
     """A data set does not hold what is needed of it: columns, rows, or labels that match."""
 
 
-class TeacherError(DrwError, RuntimeError):
-    """A teacher could not be asked, or gave up midway; what it had answered is kept."""
+class PredictorError(DrwError, RuntimeError):
+    """A model, service or function could not be asked, or gave up midway; what it had answered is kept."""
 
 
-class TeacherAnswerError(DrwError, ValueError):
-    """A teacher answered with something that is not a prediction: NaN, no distribution, unknown labels."""
+class AnswerError(DrwError, ValueError):
+    """An answer is not a prediction: NaN, no distribution, unknown labels."""
 
 
 class KeptAnswersError(DrwError, OSError):

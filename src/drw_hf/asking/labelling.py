@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from ..errors import DatasetError, KeptAnswersError, TeacherError
+from ..errors import DatasetError, KeptAnswersError, PredictorError
 from ..keys.choices import Task
 from .predictors import ModelPredictor, Predictor, as_predictor, check_distributions
 from .questions import find_text_columns, questions_of
@@ -287,7 +287,7 @@ def _features(teacher: Predictor, dataset: Any) -> Any:
     from datasets import ClassLabel, Features, List, Value
 
     if teacher.labels is None:
-        raise TeacherError("the teacher's labels are not known yet; pass labels=[...]")
+        raise PredictorError("the teacher's labels are not known yet; pass labels=[...]")
     probabilities, label = List(Value("float32")), ClassLabel(names=list(teacher.labels))
     if teacher.task == "token-classification":
         probabilities, label = List(probabilities), List(label)
@@ -298,7 +298,9 @@ def _features(teacher: Predictor, dataset: Any) -> Any:
 def _label_stream(teacher: Predictor, dataset: Any, text_columns: Any, batch_size: int) -> Any:
     """The same for a stream: rows are asked as they pass, in their own order."""
     if teacher.labels is None:
-        raise TeacherError("a stream is labelled as it passes, so its labels must be known before; pass labels=[...]")
+        raise PredictorError(
+            "a stream is labelled as it passes, so its labels must be known before; pass labels=[...]"
+        )
 
     def ask(rows: dict[str, list[Any]], numbers: list[int]) -> dict[str, list[Any]]:
         columns = find_text_columns(list(rows), teacher.task, text_columns)

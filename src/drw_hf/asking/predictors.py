@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 
-from ..errors import ConfigurationError, DatasetError, DrwError, TeacherAnswerError, TeacherError
+from ..errors import AnswerError, ConfigurationError, DatasetError, DrwError, PredictorError
 from ..keys.binding import labels_of, task_of, tokenizer_fingerprint
 from ..keys.choices import Task
 from .questions import Question, are_pairs, are_tokenised
@@ -108,7 +108,7 @@ def as_predictor(
         return RetryingPredictor(ClientPredictor(teacher, task=task, labels=labels), max_retries)
     if callable(teacher):
         return RetryingPredictor(CallablePredictor(teacher, task=task, labels=labels), max_retries)
-    raise TeacherError(
+    raise PredictorError(
         f"a {type(teacher).__name__} cannot be asked; give a model, a path or repo id, a pipeline, an "
         "InferenceClient, or a callable from a list of texts to a list of {label: score} or labels"
     )
@@ -121,14 +121,14 @@ class ModelPredictor(Predictor):
 
     def __init__(self, model: torch.nn.Module, tokenizer: Any, *, task: Task | None, max_length: int | None):
         if tokenizer is None:
-            raise TeacherError("a model needs its tokenizer to be asked; pass tokenizer=...")
+            raise PredictorError("a model needs its tokenizer to be asked; pass tokenizer=...")
         self.model, self.tokenizer = model, tokenizer
         own = task_of(model)
         if task and own and task != own:
             raise ConfigurationError(f"{type(model).__name__} is for {own}; it cannot be asked about {task}")
         known = task or own
         if not known:
-            raise TeacherError(
+            raise PredictorError(
                 f"{type(model).__name__} does not tell its task; pass task='token-classification' or so"
             )
         self.task = known
@@ -209,7 +209,7 @@ class ClientPredictor(Predictor):
         self.labels = self.given_labels = None if labels is None else tuple(labels)
         self.name = str(getattr(client, "model", None) or type(client).__name__)
         if self.task == "token-classification" and self.labels is None:
-            raise TeacherError("a remote tagger does not list its labels; pass labels=[...]")
+            raise PredictorError("a remote tagger does not list its labels; pass labels=[...]")
 
     def answer(self, questions: list[Question]) -> list[np.ndarray]:
         return [self._ask(question) for question in questions]
@@ -260,7 +260,7 @@ class CallablePredictor(Predictor):
         answers = self.function(questions)
         if not isinstance(answers, Sequence | np.ndarray) or len(answers) != len(questions):
             found = len(answers) if hasattr(answers, "__len__") else type(answers).__name__
-            raise TeacherAnswerError(f"the teacher was asked {len(questions)} questions and gave {found} answers")
+            raise AnswerError(f"the teacher was asked {len(questions)} questions and gave {found} answers")
         if self.labels is None:
             first = answers[0][0] if self.task == "token-classification" else answers[0]
             self.labels = _labels_shown(first)
@@ -272,7 +272,7 @@ class CallablePredictor(Predictor):
             if isinstance(question, list) and _are_spans(answer):
                 answer = answers_at(answer, join_words(question)[1], self.labels)
             if len(answer) != n_units:
-                raise TeacherAnswerError(f"the teacher gave {len(answer)} answers to {n_units} words")
+                raise AnswerError(f"the teacher gave {len(answer)} answers to {n_units} words")
             arrays.append(np.stack([as_distribution(one, self.labels) for one in answer]))
         return arrays
 
@@ -321,7 +321,7 @@ class RetryingPredictor(Predictor):
                 if pause is None:
                     raise
                 if attempt == self.max_retries:
-                    raise TeacherError(
+                    raise PredictorError(
                         f"the teacher failed {attempt + 1} times in a row, last with {type(error).__name__}; call "
                         "again (with cache_dir=, if there was none) to go on from here"
                     ) from error
@@ -363,7 +363,7 @@ def as_distribution(answer: Mapping[str, float] | str, labels: Sequence[str]) ->
     scores = answer if isinstance(answer, Mapping) else {answer: 1.0}
     for label, score in scores.items():
         if label not in labels:
-            raise TeacherAnswerError(f"the teacher answered {label!r}, which is none of the labels {list(labels)}")
+            raise AnswerError(f"the teacher answered {label!r}, which is none of the labels {list(labels)}")
         values[list(labels).index(label)] = score
     return values
 
@@ -376,7 +376,7 @@ def check_distributions(answers: Sequence[np.ndarray], first_row: Sequence[int])
         wrong = ~(unanswered | ((np.abs(sums - 1) <= SUM_TOLERANCE) & (answer >= 0).all(-1)))  # NaN fails both
         if wrong.any():
             place = f", word {int(np.argmax(wrong))}" if answer.ndim == 2 else ""
-            raise TeacherAnswerError(
+            raise AnswerError(
                 f"row {row}{place}: the teacher's probabilities are NaN, negative or do not sum to one; what was "
                 "labelled before is kept, repair the teacher and call again"
             )
@@ -385,7 +385,7 @@ def check_distributions(answers: Sequence[np.ndarray], first_row: Sequence[int])
 def _labels_shown(answer: Any) -> tuple[str, ...]:
     if isinstance(answer, Mapping) and len(answer) >= 2:
         return tuple(sorted(answer))
-    raise TeacherError("the teacher's answers do not show all of its labels; pass labels=[...]")
+    raise PredictorError("the teacher's answers do not show all of its labels; pass labels=[...]")
 
 
 def _are_spans(answer: Any) -> bool:
@@ -423,7 +423,7 @@ def answers_at(spans: list[dict[str, Any]], starts: Sequence[int], labels: Seque
         hit = next((span for span in spans if span["start"] <= start < span["end"]), None)
         label = outside if hit is None else hit.get("entity") or hit.get("entity_group")
         if label is None:
-            raise TeacherAnswerError("the tagger said nothing of a word, and has no label 'O' for that")
+            raise AnswerError("the tagger said nothing of a word, and has no label 'O' for that")
         if label not in labels and hit is not None:  # aggregation takes the prefix off
             label = f"{'B' if hit['start'] == start else 'I'}-{label}"
         score = 1.0 if hit is None else float(hit["score"])
@@ -442,7 +442,7 @@ def tokenize(tokenizer: Any, questions: list[Question], max_length: int, **kwarg
         return tokenizer([a for a, _ in questions], [b for _, b in questions], **kwargs)
     if isinstance(questions[0], list):
         if not getattr(tokenizer, "is_fast", False):
-            raise TeacherError("aligning words with tokens needs a fast tokenizer (tokenizers library)")
+            raise PredictorError("aligning words with tokens needs a fast tokenizer (tokenizers library)")
         return tokenizer(questions, is_split_into_words=True, **kwargs)
     return tokenizer(questions, **kwargs)
 
@@ -483,5 +483,5 @@ def _load(path: str, tokenizer: Any, task: Task | None) -> tuple[Any, Any]:
 
     task = task or task_of(AutoConfig.from_pretrained(path))
     if task not in PLAIN:
-        raise TeacherError(f"{path} does not tell its task; pass task= (one of {list(PLAIN)})")
+        raise PredictorError(f"{path} does not tell its task; pass task= (one of {list(PLAIN)})")
     return PLAIN[task].from_pretrained(path), tokenizer or AutoTokenizer.from_pretrained(path)

@@ -29,7 +29,7 @@ from ..asking.predictors import (
     tokenize,
 )
 from ..asking.questions import Question, are_pairs, are_tokenised, find_text_columns, questions_of
-from ..errors import DatasetError, InvalidInputError, KeyMismatchError, TeacherAnswerError
+from ..errors import AnswerError, DatasetError, InvalidInputError, KeyMismatchError
 from ..keys.binding import tokenizer_fingerprint
 from ..keys.choices import AnswerKind, Task
 from ..keys.files import write_atomically
@@ -520,7 +520,7 @@ def _checked_answers(given: Any, rows: list[dict], key: WatermarkKey, whose: str
         special = np.isin(row["input_ids"], key.special_token_ids) if table.ndim == 2 else np.zeros(1, bool)
         counted = table[~special] if table.ndim == 2 else table[None]
         if not (np.abs(counted.sum(-1) - 1) <= 1e-2).all() or not (counted >= 0).all():
-            raise TeacherAnswerError(f"row {number}: {whose}'s probabilities are NaN, negative or do not sum to one")
+            raise AnswerError(f"row {number}: {whose}'s probabilities are NaN, negative or do not sum to one")
         answers.append(table)
     return answers
 
