@@ -4,12 +4,14 @@ from .hash_rules import HashRule, KeyedRule, RarestRule, SecondRule, SentenceTok
 from .key import WatermarkKey
 from .merkle import UserProof, verify_proof
 from .ring import Declaration, KeyRing
+from .settings import MarkSettings
 
 __all__ = [
     "Declaration",
     "HashRule",
     "KeyRing",
     "KeyedRule",
+    "MarkSettings",
     "RarestRule",
     "SecondRule",
     "SentenceTokens",

@@ -21,6 +21,7 @@ from .commitment import commit
 from .files import KEY, VERSION, FileKind, encode_key, read_key, write_key
 from .frames import forgets_locals
 from .hash_rules import HashRule, load_hash_rule, resolve_hash_rule
+from .settings import MarkSettings
 
 _PAPER_ARRAYS = ("v_k", "v_s", "M")
 
@@ -327,6 +328,16 @@ class WatermarkKey:
         return encode_key({**fields, "secret": self.secret.hex()}, arrays, self.commitment(), passphrase)
 
     # -- what it gives
+
+    @property
+    def settings(self) -> MarkSettings:
+        """How answers are marked: everything of the key that is neither the secret nor the model."""
+        return MarkSettings(**{field.name: getattr(self, field.name) for field in dataclasses.fields(MarkSettings)})
+
+    @property
+    def mark(self) -> str:
+        """The name of the mark."""
+        return "cosine"
 
     @property
     def target_label(self) -> str:
