@@ -19,7 +19,7 @@ from scipy.stats import norm
 import drw_hf
 from drw_hf import WatermarkKey
 from drw_hf.errors import DrwError, InvalidKeyError, KeySerializationError, UnsupportedModelError
-from drw_hf.keys import RarestRule, derivation
+from drw_hf.keys import Binding, MarkSettings, RarestRule, derivation
 from drw_hf.keys.commitment import encode
 from small_models import SPECIAL, TAGS, make_key, make_model
 
@@ -222,8 +222,9 @@ def test_every_field_changes_the_commitment():
         "key_id": "other",
         "created_at": "2020-01-01T00:00:00+00:00",
     }
-    parameters = set(inspect.signature(WatermarkKey).parameters)
-    assert parameters - changes.keys() == {"arrays"}
+    parameters = set(inspect.signature(WatermarkKey).parameters) - {"settings", "binding"}
+    parameters |= {field.name for part in (MarkSettings, Binding) for field in dataclasses.fields(part)}
+    assert parameters - changes.keys() == {"arrays", "mark"}
     commitments = {key.commitment()}
     for name, value in changes.items():
         more = {"hash_rule": drw_hf.keys.TokenRule()} if name == "task" else {}

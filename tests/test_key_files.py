@@ -372,6 +372,6 @@ def test_a_rule_of_ones_own_is_kept_by_name(tmp_path, monkeypatch):
         with pytest.raises(ValueError, match="choose another name"):
             register_hash_rule(type("Other", (SecondRule,), {"name": "test-last"}))
     finally:
-        del RULES["test-last"]
+        RULES.remove("test-last")
     with pytest.raises(KeyFileError, match="import the module"):
         WatermarkKey.from_pretrained(tmp_path)

@@ -24,7 +24,9 @@ from transformers import Trainer
 import drw_hf
 from drw_hf import KeyRing, WatermarkKey
 from drw_hf.errors import DrwError
-from drw_hf.watermark.tables import tables_on
+from drw_hf.keys import MarkSettings
+from drw_hf.watermark.cosine import signal_tables
+from drw_hf.watermark.tokens import on_device
 from needles import leaks_in, needles
 from small_models import make_batch, make_key, make_model, make_victim
 from test_ecosystem import Rows, arguments
@@ -100,7 +102,7 @@ def test_state_dict_buffers_and_module_attributes_hold_no_table():
     assert {name for name, _ in victim.named_buffers()} <= {
         f"victim.{name}" for name, _ in victim.get_base_model().named_buffers()
     }
-    table = tables_on(victim.key, torch.device("cpu")).signal
+    table, _ = on_device(victim.key, torch.device("cpu"), signal_tables)
     assert not any(value is table for module in victim.modules() for value in vars(module).values())
 
 
@@ -251,13 +253,13 @@ def mistakes(tmp_path):
     settings = {"target": 1, "special_token_ids": [0, 1, 2, 3, 4], "secret": secret}
     key = WatermarkKey.generate(model, **settings)
     arrays = {"v_k": np.zeros(3), "v_s": np.zeros(3), "M": np.zeros((64, 4))}
-    fields = {"task": "sequence-classification", "labels": ("a", "b"), "target": 0, "vocab_size": 64}
+    wrong = MarkSettings(target=5)  # of two classes
     calls = [
         lambda: key.replace(epsilon=-1),
         lambda: WatermarkKey.generate(model, epsilon=-1, **settings),
         lambda: WatermarkKey.generate(model, **{**settings, "target": "nothing"}),
         lambda: WatermarkKey.from_arrays(**arrays, config=model.config, **settings),
-        lambda: WatermarkKey(secret=secret, special_token_ids=(), separator_token_ids=(), tau=3, **fields),
+        lambda: WatermarkKey(secret=secret, settings=wrong, binding=key.binding),
         lambda: KeyRing.generate(model, law="paper", **settings),
         lambda: KeyRing(key.replace(law="paper"), secret=secret),
         lambda: KeyRing(key, secret=secret + b"too long"),

@@ -28,7 +28,8 @@ from drw_hf.errors import (
     ModelOutputError,
     UnsupportedModelError,
 )
-from drw_hf.watermark.tables import tables_on
+from drw_hf.watermark.cosine import signal_tables
+from drw_hf.watermark.tokens import on_device
 from small_models import ARCHITECTURES, AUTO, TAGS, make_batch, make_key, make_model, make_victim
 from test_perturbation import equation_5
 
@@ -425,9 +426,9 @@ def test_tables_do_not_depend_on_torchs_ambient_state():
     model = make_model()
     key = make_key(model, scope="all", tau=1.0, secret=b"\x0a" * 32)
     with FakeTensorMode(allow_non_fake_inputs=True):
-        tables_on(key, torch.device("cpu"))
+        on_device(key, torch.device("cpu"), signal_tables)
     with torch.device("meta"):
-        tables_on(key, torch.device("cpu"))
+        on_device(key, torch.device("cpu"), signal_tables)
     expected = answer(make_victim(model=model, secret=b"\x0a" * 32), batch)
     torch.testing.assert_close(answer(make_victim(model=model, key=key), batch), expected)
 

@@ -122,6 +122,13 @@ def check_choice(name: str, value: Any, choices: Sequence[str], error: type[DrwE
         raise error(f"{name}={value!r}: expected one of {list(choices)}")
 
 
+def check_options(options: Mapping[str, Any], known: type) -> None:
+    """Refuse, as Python does, keyword arguments that ``known``, the TypedDict that declares them, does not have."""
+    names = known.__annotations__.keys()
+    for name in options.keys() - names:
+        raise TypeError(f"unexpected keyword argument {name!r}; expected some of {sorted(names)}")
+
+
 # -- labels
 
 

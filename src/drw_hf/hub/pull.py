@@ -11,12 +11,13 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, Unpack
 
 from huggingface_hub import HfApi, constants
 
 from ..errors import HubError, KeyFileError, KeyPointerError, RevisionMissingError
 from ..keys.files import KINDS, POINTER_FILE, FileKind, kind_of, parse_json, read_envelope, write_atomically
+from ..keys.kept import PullOptions
 from ..repositories.requests import hub_errors, read_file
 from ..watermark.configuration import is_hub_id
 
@@ -45,21 +46,19 @@ class Place:
     def commit(self) -> str:
         """The commit that the revision means, so that all files read belong together."""
         with hub_errors(self.repo_id, "reading", self.revision):
-            return (
-                HfApi()
-                .resolve_revision(
-                    self.repo_id,
-                    revision=self.revision,
-                    token=self.token,
-                    cache_dir=None if self.cache_dir is None else Path(self.cache_dir),
-                    local_files_only=self.offline,
-                )
-                .resolved
+            found = HfApi().resolve_revision(
+                self.repo_id,
+                revision=self.revision,
+                token=self.token,
+                cache_dir=None if self.cache_dir is None else Path(self.cache_dir),
+                local_files_only=self.offline,
             )
+        return found.resolved
 
     def fetch(self, filename: str, commit: str) -> Path | None:
         """A file's path in the cache; None where the commit (offline: the cache) does not have it."""
-        path = self._cached(filename, commit)
+        cache = Path(self.cache_dir or constants.HF_HUB_CACHE).expanduser() / CACHE
+        path = cache / self.repo_id.replace("/", "--") / commit / self.subfolder / filename
         absent = path.with_name(path.name + _ABSENT)
         if not self.force_download or self.offline:
             if path.is_file():
@@ -70,10 +69,6 @@ class Place:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         write_atomically(absent if content is None else path, content or b"")
         return None if content is None else path
-
-    def _cached(self, filename: str, commit: str) -> Path:
-        cache = Path(self.cache_dir or constants.HF_HUB_CACHE).expanduser()
-        return cache / CACHE / self.repo_id.replace("/", "--") / commit / self.subfolder / filename
 
 
 @dataclass(frozen=True)
@@ -98,25 +93,22 @@ class Pointer:
     def parse(cls, content: bytes, name: str) -> "Pointer":
         """From its file's content; ``name`` is for the error."""
         document = parse_json(content)
-        if not isinstance(document, dict) or document.get("format") != POINTER_FORMAT:
-            raise KeyPointerError(f"{name} does not point to a key, or was damaged; push the model again")
-        if document.get("version") != POINTER_VERSION:
+        document = document if isinstance(document, dict) and document.get("format") == POINTER_FORMAT else {}
+        if document and document.get("version") != POINTER_VERSION:
             raise KeyPointerError(
                 f"{name} has format version {document.get('version')!r}, this drw_hf reads {POINTER_VERSION}; update "
                 "drw_hf"
             )
-        fields: dict[str, Any] = {name: document.get(name) for name in cls.__dataclass_fields__}
+        fields = {field: str(document.get(field)) for field in cls.__dataclass_fields__}
         forms = {"revision": r"[0-9a-f]{40}", "commitment": r"[0-9a-f]{64}", "subfolder": r"[\w.-]+(/[\w.-]+)*|"}
-        whole = is_hub_id(fields["repo_id"]) and all(
-            isinstance(fields[field], str) and re.fullmatch(form, fields[field]) for field, form in forms.items()
-        )
-        if not whole or ".." in PurePosixPath(fields["subfolder"]).parts:
+        whole = all(re.fullmatch(form, fields[field]) for field, form in forms.items())
+        if not whole or not is_hub_id(document["repo_id"]) or ".." in PurePosixPath(fields["subfolder"]).parts:
             raise KeyPointerError(f"{name} does not point to a key, or was damaged; push the model again")
         return cls(**fields)
 
 
-def pull_key_files(repo_id: str, kind: FileKind | None = None, **options: Any) -> Path:
-    """The path, in the local cache, of a repository's key or ring; options are those of :class:`Place`."""
+def pull_key_files(repo_id: str, kind: FileKind | None = None, **options: Unpack[PullOptions]) -> Path:
+    """The path, in the local cache, of a repository's key or ring."""
     place = Place(repo_id, **options)
     kinds, noun, maker = (KINDS, "key", "WatermarkKey") if kind is None else ((kind,), kind.noun, kind.maker)
     where = join(place.repo_id, place.subfolder)

@@ -19,6 +19,7 @@ from ..evidence.commitments import commitment_files, refuse_anything_else
 from ..evidence.timestamps import request_timestamp
 from ..keys.binding import tokenizer_fingerprint
 from ..keys.files import KINDS, POINTER_FILE, parse_json
+from ..keys.kept import KeptSecret
 from ..keys.key import WatermarkKey
 from ..keys.ring import KeyRing
 from ..keys.sealing import check_passphrase
@@ -44,35 +45,42 @@ _WEIGHTS = (
 )
 
 
-@dataclass(frozen=True)
-class KeyTarget:
-    """Where a key is to go."""
+@dataclass(frozen=True, kw_only=True)
+class Push:
+    """How to push: see :class:`~drw_hf.keys.kept.PushOptions`."""
 
-    repo_id: str
-    subfolder: str = ""
     private: bool | None = True
+    commit_message: str | None = None
+    token: bool | str | None = None
     revision: str | None = None
     create_pr: bool = False
+    replace_key: bool = False
 
 
-@dataclass(frozen=True)
-class ModelPush:
+@dataclass(frozen=True, kw_only=True)
+class KeyPush(Push):
+    """How to push a key alone, and where in the repository."""
+
+    subfolder: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelPush(Push):
     """What to push beside a protected model's weights, and how."""
 
-    private: bool | None = True
     key_repo_id: str | None = None
     push_key: bool = True
-    replace_key: bool = False
     tokenizer: Any = None
     card: Mapping[str, Any] | None = None
     handler: bool = False
     timestamp_url: str | None = None
-    commit_message: str | None = None
+    tags: list[str] | None = None
     commit_description: str | None = None
-    token: bool | str | None = None
-    revision: str | None = None
-    create_pr: bool = False
-    max_shard_size: int | str = "50GB"
+    max_shard_size: int | str | None = None
+
+    def card_fields(self) -> dict[str, Any]:
+        """What is said for the model card."""
+        return {**(self.card or {}), **({"tags": self.tags} if self.tags else {})}
 
 
 @dataclass(frozen=True)
@@ -81,7 +89,7 @@ class KeyThere:
 
     commitment: str
     sealed: bool
-    head: str | None = None  # a ring's state
+    head: str | None = None  # the digest of a ring's history
 
 
 @dataclass(frozen=True)
@@ -167,39 +175,36 @@ class Repository:
                 raise HubError(f"the .gitignore in {self.repo_id} leaves out {path}, so the key would not be pushed")
 
 
-def push_model(model: "_WatermarkedModel", repo_id: str, passphrase: str | None, options: ModelPush) -> Any:
+def push_model(model: "_WatermarkedModel", repo_id: str, passphrase: str | None, **options: Any) -> Any:
     """Push a protected model, with its key beside it or in another repository; the parameters are the model's.
 
     What can be refused is refused before anything is uploaded. The key goes first where it goes elsewhere, and all
     that belongs into the model's own repository is one commit: there is never a model without its key.
     """
-    key = model.key
+    push, key = ModelPush(**options), model.key
     if key is None:
         raise MissingKeyError(
             "this protected model has lost its key, so it cannot be pushed with it; load it with from_pretrained(..., "
             "key=...) first"
         )
-    _check_options(options, repo_id, key, passphrase)
-    model_card(model, **(options.card or {}))  # says now, not halfway, if it cannot be written
-    api = HfApi(token=options.token, library_name="drw_hf")
-    elsewhere = options.key_repo_id if options.push_key else None
-    plain = options.push_key and passphrase is None
+    _check_options(push, repo_id, key, passphrase)
+    model_card(model, **push.card_fields())  # says now, not halfway, if it cannot be written
+    api = HfApi(token=push.token, library_name="drw_hf")
     repo_id = full_name(api, repo_id)
-    _refuse_open_place(api, repo_id, options.private, plain and elsewhere is None)
+    elsewhere = full_name(api, push.key_repo_id) if push.push_key and push.key_repo_id is not None else None
+    plain = push.push_key and passphrase is None
+    plain_here = plain and elsewhere is None
+    _refuse_open_place(api, repo_id, push.private, plain_here)
     if elsewhere is not None:
-        elsewhere = full_name(api, elsewhere)
         if elsewhere == repo_id:
             raise ConfigurationError(f"key_repo_id={elsewhere!r} is the model's own repository; leave it out")
         _refuse_open_place(api, elsewhere, True, plain)
 
-    stamp, commitment = None, _commitment_of(key, options.timestamp_url)
-    if options.timestamp_url is not None and not _exists(api, repo_id):  # no stamp, no repository
-        assert commitment is not None  # or _commitment_of had refused
-        stamp = request_timestamp(commitment, options.timestamp_url)
-    repository = open_repository(
-        api, repo_id, options.private, options.revision, plain and elsewhere is None, options.create_pr
-    )
-    there = _refuse_another_key(repository, "", key, options.replace_key, plain and elsewhere is None)
+    stamp, commitment = None, _commitment_of(key, push.timestamp_url)
+    if push.timestamp_url is not None and commitment is not None and _visibility(api, repo_id) is None:
+        stamp = request_timestamp(commitment, push.timestamp_url)  # no stamp, no repository
+    repository = open_repository(api, repo_id, push, plain_here)
+    there = _refuse_another_key(repository, "", key, push.replace_key, plain_here)
     if not repository.private:
         warnings.warn(
             f"{repo_id} is public, and the weights of a protected model are those of the clean one: whoever downloads "
@@ -207,91 +212,69 @@ def push_model(model: "_WatermarkedModel", repo_id: str, passphrase: str | None,
             stacklevel=4,
         )
     with tempfile.TemporaryDirectory(prefix="drw_hf-") as folder:
-        model.save_pretrained(folder, max_shard_size=options.max_shard_size)
-        if options.tokenizer is not None:
-            options.tokenizer.save_pretrained(folder)
+        model.save_pretrained(folder, max_shard_size=push.max_shard_size or "50GB")
+        if push.tokenizer is not None:
+            push.tokenizer.save_pretrained(folder)
         files: dict[str, Path | bytes] = {
             path.relative_to(folder).as_posix(): path for path in Path(folder).rglob("*") if path.is_file()
         }
         existing = repository.read(CARD)
         text = None if existing is None else existing.decode(errors="surrogateescape")
-        files[CARD] = model_card(model, existing=text, **(options.card or {})).encode(errors="surrogateescape")
-        if options.handler:
+        files[CARD] = model_card(model, existing=text, **push.card_fields()).encode(errors="surrogateescape")
+        if push.handler:
             files.update(_handler_beside(repository))
         if commitment is not None:
-            files.update(_missing_commitment(repository, commitment, options.timestamp_url, stamp))
-        if elsewhere is not None:
-            pointer = _push_elsewhere(api, key, elsewhere, passphrase, options.replace_key)
+            files.update(_missing_commitment(repository, commitment, push.timestamp_url, stamp))
+        if elsewhere is not None:  # into a folder of its own
+            target = KeyPush(subfolder=key.fingerprint, replace_key=push.replace_key)
+            pushed = _push_key(api, key, elsewhere, passphrase, target)
+            pointer = Pointer(elsewhere, pushed.oid, key.fingerprint, key.identity)
             files[POINTER_FILE] = (json.dumps(pointer.to_document(), indent=2) + "\n").encode()
-        elif options.push_key:
+        elif push.push_key:
             files.update(key.to_files(passphrase=passphrase))
         stale = {path for path in repository.files for pattern in _WEIGHTS if fnmatch(path, pattern)}
-        if options.push_key or (there is not None and there.commitment != key.identity):
+        if push.push_key or (there is not None and there.commitment != key.identity):
             stale |= _KEY_FILES  # without a key to push, one that is there stays if it is this model's
         return repository.commit(
             files,
             stale,
-            options.commit_message or "Upload protected model",
-            plain=plain and elsewhere is None,
-            commit_description=options.commit_description,
-            create_pr=options.create_pr,
+            push.commit_message or "Upload protected model",
+            plain=plain_here,
+            commit_description=push.commit_description,
+            create_pr=push.create_pr,
         )
 
 
-def _push_elsewhere(
-    api: HfApi, key: WatermarkKey | KeyRing, repo_id: str, passphrase: str | None, replace_key: bool
-) -> Pointer:
-    """Put a model's key into a repository for keys, in a folder of its own, and point there."""
-    target = KeyTarget(repo_id, subfolder=key.fingerprint)
-    pushed = _push_key(api, key, target, passphrase, replace_key, None)
-    return Pointer(repo_id, pushed.oid, target.subfolder, key.identity)
-
-
-def push_key(
-    key: WatermarkKey | KeyRing,
-    target: KeyTarget,
-    passphrase: str | None,
-    replace_key: bool,
-    commit_message: str | None,
-    token: bool | str | None,
-) -> Any:
-    """Push a key alone; the parameters are those of :meth:`WatermarkKey.push_to_hub`."""
+def push_key(key: KeptSecret, repo_id: str, passphrase: str | None, **options: Any) -> Any:
+    """Push a key or ring alone; the parameters are those of :meth:`~drw_hf.keys.kept.KeptSecret.push_to_hub`."""
+    push = KeyPush(**options)
     if passphrase is not None:
         check_passphrase(passphrase)
-    api = HfApi(token=token, library_name="drw_hf")
-    return _push_key(api, key, target, passphrase, replace_key, commit_message)
+    api = HfApi(token=push.token, library_name="drw_hf")
+    return _push_key(api, key, full_name(api, repo_id), passphrase, push)
 
 
-def _push_key(
-    api: HfApi,
-    key: WatermarkKey | KeyRing,
-    target: KeyTarget,
-    passphrase: str | None,
-    replace_key: bool,
-    commit_message: str | None,
-) -> Any:
+def _push_key(api: HfApi, key: KeptSecret, repo_id: str, passphrase: str | None, push: KeyPush) -> Any:
     plain = passphrase is None
-    repo_id = full_name(api, target.repo_id)
-    _refuse_open_place(api, repo_id, target.private, plain)
-    repository = open_repository(api, repo_id, target.private, target.revision, plain, target.create_pr)
-    _refuse_another_key(repository, target.subfolder, key, replace_key, plain)
-    files = {join(target.subfolder, name): content for name, content in key.to_files(passphrase=passphrase).items()}
-    stale = {join(target.subfolder, name) for name in _KEY_FILES} - files.keys()
-    message = commit_message or f"Upload key {key.fingerprint}"
-    return repository.commit(files, stale, message, plain=plain, create_pr=target.create_pr)
+    _refuse_open_place(api, repo_id, push.private, plain)
+    repository = open_repository(api, repo_id, push, plain)
+    _refuse_another_key(repository, push.subfolder, key, push.replace_key, plain)
+    files = {join(push.subfolder, name): content for name, content in key.to_files(passphrase=passphrase).items()}
+    stale = {join(push.subfolder, name) for name in _KEY_FILES} - files.keys()
+    message = push.commit_message or f"Upload key {key.fingerprint}"
+    return repository.commit(files, stale, message, plain=plain, create_pr=push.create_pr)
 
 
-def open_repository(
-    api: HfApi, repo_id: str, private: bool | None, revision: str | None, plain: bool, create_pr: bool = False
-) -> Repository:
+def open_repository(api: HfApi, repo_id: str, push: Push, plain: bool) -> Repository:
     """Make a repository (and branch) if it is not there, and look at it.
 
     ``plain``: a plain key is to go there, so it must be private beyond doubt.
     """
+    revision = push.revision
     with hub_errors(repo_id, "pushing to", revision):
         if _visibility(api, repo_id) is None:
-            api.create_repo(repo_id, private=private, exist_ok=True)
-        if revision is not None and not revision.startswith("refs/pr/") and not create_pr:
+            api.create_repo(repo_id, private=push.private, exist_ok=True)
+        if revision is not None and not revision.startswith("refs/pr/") and not push.create_pr:
             api.create_branch(repo_id, branch=revision, exist_ok=True)
         info = api.model_info(repo_id, revision=revision)
     if plain and info.private is not True:
@@ -301,19 +284,18 @@ def open_repository(
     return Repository(api, repo_id, revision, info.private is True, info.sha, files)
 
 
-def _check_options(options: ModelPush, repo_id: str, key: WatermarkKey | KeyRing, passphrase: str | None) -> None:
+def _check_options(push: ModelPush, repo_id: str, key: KeptSecret, passphrase: str | None) -> None:
+    if not push.push_key:
+        for name, value in (("a passphrase", passphrase), ("key_repo_id", push.key_repo_id)):
+            if value is not None:
+                raise ConfigurationError(f"push_key=False pushes no key, so {name} has no use; leave one of them out")
     if passphrase is not None:
-        if not options.push_key:
-            raise ConfigurationError("push_key=False pushes no key, so a passphrase has no use; leave one of them out")
         check_passphrase(passphrase)
-    if options.key_repo_id is not None and not options.push_key:
-        raise ConfigurationError("push_key=False pushes no key, so key_repo_id has no use; leave one of them out")
-    unknown = set(options.card or {}) - _CARD_ARGUMENTS
+    unknown = push.card_fields().keys() - _CARD_ARGUMENTS
     if unknown:
         raise ConfigurationError(f"card={sorted(unknown)}: expected some of {sorted(_CARD_ARGUMENTS)}")
-    tokenizer = options.tokenizer
-    settings = key.template() if isinstance(key, KeyRing) else key
-    if tokenizer is not None and settings.tokenizer_fingerprint not in (None, tokenizer_fingerprint(tokenizer)):
+    tokenizer, known = push.tokenizer, key.binding.tokenizer_fingerprint
+    if tokenizer is not None and known not in (None, tokenizer_fingerprint(tokenizer)):
         raise KeyMismatchError(
             f"the key {key.fingerprint} was made with another tokenizer than the one to be pushed to {repo_id}; give "
             "the model's own"
@@ -322,15 +304,11 @@ def _check_options(options: ModelPush, repo_id: str, key: WatermarkKey | KeyRing
 
 def _visibility(api: HfApi, repo_id: str) -> bool | None:
     """Whether a repository is private; None where there is none (that we could see)."""
-    try:
-        return api.repo_info(repo_id).private is True
-    except RepositoryNotFoundError:
-        return None
-
-
-def _exists(api: HfApi, repo_id: str) -> bool:
     with hub_errors(repo_id, "pushing to"):
-        return _visibility(api, repo_id) is not None
+        try:
+            return api.repo_info(repo_id).private is True
+        except RepositoryNotFoundError:
+            return None
 
 
 def _refuse_open_place(api: HfApi, repo_id: str, private: bool | None, plain: bool) -> None:
@@ -339,8 +317,7 @@ def _refuse_open_place(api: HfApi, repo_id: str, private: bool | None, plain: bo
         return
     if constants.HF_DEBUG:
         raise _refusal(repo_id, "HF_DEBUG writes what is sent into the log; unset it")
-    with hub_errors(repo_id, "pushing to"):
-        found = _visibility(api, repo_id)
+    found = _visibility(api, repo_id)
     if found is False:
         raise _refusal(repo_id, "it is public")
     if found is None and private is not True:
@@ -356,7 +333,7 @@ def _refusal(repo_id: str, why: str) -> PlainKeyRefusedError:
 
 
 def _refuse_another_key(
-    repository: Repository, subfolder: str, key: WatermarkKey | KeyRing, replace_key: bool, plain: bool
+    repository: Repository, subfolder: str, key: KeptSecret, replace_key: bool, plain: bool
 ) -> KeyThere | None:
     """The key that is there, if it may be replaced by this one."""
     found = repository.key_there(subfolder)
@@ -369,7 +346,7 @@ def _refuse_another_key(
             "Nothing was uploaded. Push to another place, or pass replace_key=True: the old key then stays in the "
             f"history, at revision {repository.head[:12]}"
         )
-    if isinstance(key, KeyRing) and found.head is not None and found.head not in key.heads():
+    if found.head is not None and found.head not in key.history_digests():
         raise KeyMismatchError(
             f"{where} holds the same key ring with epochs or declarations that this one does not have, and they would "
             "be lost. Nothing was uploaded. Pull it from there and declare or rotate again"

@@ -1,14 +1,17 @@
 """The secret: keys, their derivation, their files."""
 
+from .binding import Binding
 from .hash_rules import HashRule, KeyedRule, RarestRule, SecondRule, SentenceTokens, TokenRule, register_hash_rule
-from .key import WatermarkKey
+from .key import KeyOptions, WatermarkKey
 from .merkle import UserProof, verify_proof
 from .ring import Declaration, KeyRing
 from .settings import MarkSettings
 
 __all__ = [
+    "Binding",
     "Declaration",
     "HashRule",
+    "KeyOptions",
     "KeyRing",
     "KeyedRule",
     "MarkSettings",

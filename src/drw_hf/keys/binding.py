@@ -2,14 +2,113 @@
 
 import hashlib
 from collections.abc import Iterable
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Self, TypedDict
 from weakref import WeakKeyDictionary
 
+from ..checks import check_choice, whole_number
 from ..errors import InvalidKeyError, UnsupportedModelError
 from .choices import TASKS, Task
 
 _fingerprints: WeakKeyDictionary[Any, tuple[int, str]] = WeakKeyDictionary()  # a tokenizer's size and digest
 _CLASS_NAME_PARTS = {"ForSequenceClassification": TASKS[0], "ForTokenClassification": TASKS[1]}
+
+
+class BindingOptions(TypedDict, total=False):
+    """What may be said of a model where it, or its tokenizer, does not tell.
+
+    ``special_token_ids`` are never marked; needed where no tokenizer is given. ``separator_token_ids`` are those that
+    stand between the texts of a pair: by default the tokenizer's, else all special ids.
+    """
+
+    special_token_ids: Iterable[int] | None
+    separator_token_ids: Iterable[int] | None
+    task: Task | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Binding:
+    """The model that a key belongs to.
+
+    Attributes
+    ----------
+    task : str
+        ``"sequence-classification"`` or ``"token-classification"``.
+    labels : tuple of str
+        The model's label names, in the order of its outputs.
+    vocab_size : int
+        How many token ids the model knows.
+    special_token_ids : tuple of int
+        Ids that are never marked and never hashed.
+    separator_token_ids : tuple of int
+        Those of them that stand between the two texts of a pair.
+    tokenizer_fingerprint : str or None
+        Digest of the vocabulary of the tokenizer the key was made with.
+    """
+
+    task: Task
+    labels: tuple[str, ...]
+    vocab_size: int
+    special_token_ids: tuple[int, ...]
+    separator_token_ids: tuple[int, ...]
+    tokenizer_fingerprint: str | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("labels", "special_token_ids", "separator_token_ids"):  # lists, where they come from a key file
+            object.__setattr__(self, name, tuple(getattr(self, name)))
+        check_choice("task", self.task, TASKS, InvalidKeyError)
+        whole_number("vocab_size", self.vocab_size, 1, InvalidKeyError)
+        if len(self.labels) < 2 or len(set(self.labels)) != len(self.labels):
+            raise InvalidKeyError(f"labels={self.labels!r}: expected two or more distinct names")
+        if not set(self.separator_token_ids) <= set(self.special_token_ids):
+            raise InvalidKeyError("separator_token_ids must be among special_token_ids")
+        beyond = [index for index in self.special_token_ids if not 0 <= index < self.vocab_size]
+        if beyond:
+            raise InvalidKeyError(
+                f"special_token_ids {beyond} are not in the model's vocabulary of {self.vocab_size}; give the model's "
+                "own tokenizer, or resize its embeddings first"
+            )
+
+    @classmethod
+    def of(
+        cls,
+        model: Any,
+        tokenizer: Any = None,
+        *,
+        special_token_ids: Iterable[int] | None = None,
+        separator_token_ids: Iterable[int] | None = None,
+        task: Task | None = None,
+    ) -> Self:
+        """What a key takes from a model (or its config) and its tokenizer; see :class:`BindingOptions`."""
+        config = plain_config(model)
+        found = task or task_of(model) or task_of(config)
+        if found not in TASKS:
+            raise InvalidKeyError(
+                f"task={found!r}: the model does not tell its task, or it is not one of {list(TASKS)}; pass task="
+            )
+        if special_token_ids is not None:
+            special = as_id_tuple(special_token_ids, "special_token_ids")
+        elif tokenizer is not None:
+            special = special_ids_of(tokenizer)
+        else:
+            raise InvalidKeyError(
+                "neither tokenizer= nor special_token_ids= was given, so [CLS], [SEP] and padding would be marked "
+                "like words; pass the model's tokenizer"
+            )
+        if separator_token_ids is not None:
+            separators = as_id_tuple(separator_token_ids, "separator_token_ids")
+        elif tokenizer is not None:
+            separators = tuple(index for index in separator_ids_of(tokenizer) if index in special)
+        else:
+            separators = special
+        return cls(
+            task=found,
+            labels=labels_of(config),
+            vocab_size=vocab_size_of(config),
+            special_token_ids=special,
+            separator_token_ids=separators,
+            tokenizer_fingerprint=None if tokenizer is None else tokenizer_fingerprint(tokenizer),
+        )
 
 
 def plain_config(model_or_config: Any) -> Any:

@@ -57,12 +57,6 @@ KEY = FileKind(KEY_FILE, ARRAYS_FILE, FORMAT, VERSION, "key", "WatermarkKey")
 RING = FileKind(RING_FILE, RING_ARRAYS_FILE, RING_FORMAT, RING_VERSION, "key ring", "KeyRing")
 KINDS = (KEY, RING)
 
-
-def kind_of(path: Path) -> FileKind:
-    """What a file is, by its name."""
-    return RING if path.name == RING_FILE else KEY
-
-
 SEALED_ARRAYS = "drw_hf.sealed"  # the one tensor of a sealed arrays file: a nonce and the ciphertext
 _NONCE_BYTES = 12
 
@@ -73,104 +67,86 @@ _BESIDE = ("config.json", "tokenizer_config.json", *_WEIGHTS, *_TRAINING)
 _DEPTH = 3  # how many folders up or down a key and a model still count as one
 
 
-def write_key(
-    folder: str | os.PathLike,
-    fields: Mapping[str, Any],
-    arrays: Mapping[str, np.ndarray],
-    commitment: str,
-    passphrase: str | None,
-) -> Path:
-    """Write a key into ``folder`` and return the path of its JSON file.
+@dataclass(frozen=True, repr=False)
+class Content:
+    """What is kept of a key or ring.
 
-    Refuses to replace another key, and to put a plain key where a model lies.
+    Attributes
+    ----------
+    fields : dict
+        JSON-able, the secret (hexadecimal) among them.
+    arrays : dict
+        Arrays by name.
+    shown : dict
+        What stands in the file for all to see, sealed or not: the ``commitment``, and a ring's ``head``, the digest
+        of its history.
     """
-    folder = _checked_folder(folder, passphrase, KEY)
-    _refuse_to_replace(folder, commitment)
-    return _write_files(folder, encode_key(fields, arrays, commitment, passphrase), KEY)
+
+    fields: dict[str, Any]
+    arrays: dict[str, np.ndarray]
+    shown: dict[str, Any]
 
 
-def write_ring(
-    folder: str | os.PathLike,
-    fields: Mapping[str, Any],
-    arrays: Mapping[str, np.ndarray],
-    commitment: str,
-    heads: Sequence[str],
-    passphrase: str | None,
-) -> Path:
-    """Write a key ring into ``folder``, as :func:`write_key` does a key.
-
-    The same ring, known by its ``commitment``, is replaced where its history goes on from the one that lies there:
-    ``heads`` names every state the ring has been in, the last one its present state.
-    """
-    folder = _checked_folder(folder, passphrase, RING)
-    refuse_to_replace_ring(folder / RING_FILE, commitment, heads)
-    return _write_files(folder, encode_ring(fields, arrays, commitment, heads[-1], passphrase), RING)
+def kind_of(path: str | os.PathLike) -> FileKind:
+    """What a file is, by its name, or what lies in a folder: a ring, or else (if anything) a key."""
+    path = Path(path)
+    return RING if path.name == RING_FILE or (path / RING_FILE).is_file() else KEY
 
 
-def encode_key(
-    fields: Mapping[str, Any], arrays: Mapping[str, np.ndarray], commitment: str, passphrase: str | None
-) -> dict[str, bytes]:
-    """The content of a key's files by name, the JSON last: once it is there, the key is whole."""
-    return _encode(KEY, fields, arrays, {"commitment": commitment}, passphrase)
-
-
-def encode_ring(
-    fields: Mapping[str, Any],
-    arrays: Mapping[str, np.ndarray],
-    commitment: str,
-    head: str,
-    passphrase: str | None,
-) -> dict[str, bytes]:
-    """The content of a ring's files by name, the JSON last."""
-    return _encode(RING, fields, arrays, {"commitment": commitment, "head": head}, passphrase)
-
-
-def _encode(
-    kind: FileKind,
-    fields: Mapping[str, Any],
-    arrays: Mapping[str, np.ndarray],
-    shown: Mapping[str, str],
-    passphrase: str | None,
-) -> dict[str, bytes]:
-    fields = {**fields, "arrays_digest": _digest(save_arrays(dict(arrays))) if arrays else None}
-    envelope: dict[str, Any] = {"format": kind.format, "version": kind.version, "sealed": passphrase is not None}
+def encode(kind: FileKind, content: Content, passphrase: str | None) -> dict[str, bytes]:
+    """The content of the files by name, the JSON last: once it is there, the key is whole."""
+    plain_arrays = save_arrays(content.arrays) if content.arrays else None
+    fields = {**content.fields, "arrays_digest": None if plain_arrays is None else _digest(plain_arrays)}
+    envelope = {"format": kind.format, "version": kind.version, "sealed": passphrase is not None, **content.shown}
     if passphrase is None:
-        document = {**envelope, **shown, "key": fields}
+        document = {**envelope, "key": fields}
         document["digest"] = _digest(_canonical(document))
     else:
         check_passphrase(passphrase)
-        document = seal(_canonical(fields), passphrase, {**envelope, **shown})
+        document = seal(_canonical(fields), passphrase, envelope)
     files = {}
-    if arrays:
-        content = save_arrays(dict(arrays))
+    if plain_arrays is not None:
+        files[kind.arrays_file] = plain_arrays
         if passphrase is not None:
             nonce = secrets.token_bytes(_NONCE_BYTES)
-            sealed = nonce + _arrays_cipher(fields["secret"]).encrypt(nonce, content, None)
-            content = save_arrays({SEALED_ARRAYS: np.frombuffer(sealed, dtype=np.uint8)})
-        files[kind.arrays_file] = content
+            sealed = nonce + _arrays_cipher(fields["secret"]).encrypt(nonce, plain_arrays, None)
+            files[kind.arrays_file] = save_arrays({SEALED_ARRAYS: np.frombuffer(sealed, dtype=np.uint8)})
     files[kind.file] = (json.dumps(document, indent=2, sort_keys=True) + "\n").encode()
     return files
 
 
-def read_key(
-    folder: str | os.PathLike, passphrase: str | None
-) -> tuple[dict[str, Any], dict[str, np.ndarray], str | None]:
-    """The fields, the arrays and the recorded commitment of the key in ``folder`` (or in the JSON file given)."""
-    fields, arrays, document = _read(folder, passphrase, KEY)
-    return fields, arrays, document.get("commitment")
+def write(
+    folder: str | os.PathLike,
+    kind: FileKind,
+    content: Content,
+    passphrase: str | None,
+    earlier: Sequence[str] = (),
+) -> None:
+    """Write a key or ring into a folder.
+
+    Refuses to put it, plain, where a model lies, and to replace another one. A ring replaces itself where its history
+    goes on from the one that lies there: ``earlier`` holds the digests of all states it has been in.
+    """
+    folder = Path(folder)
+    if folder.exists() and not folder.is_dir():
+        raise KeyFileError(f"{folder} is a file; give the folder in which the {kind.noun} is to be saved")
+    if passphrase is None:
+        _refuse_plain_beside_model(folder)
+    _refuse_to_replace(folder / kind.file, kind, content.shown["commitment"], earlier)
+    files = encode(kind, content, passphrase)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise KeyFileError(f"cannot make the folder {folder}: {error.strerror}; choose another one") from None
+    try:
+        for name, bytes_ in files.items():
+            write_atomically(folder / name, bytes_)
+    except FileNotWrittenError as error:
+        raise KeyFileError(str(error)) from None
 
 
-def read_ring(
-    folder: str | os.PathLike, passphrase: str | None
-) -> tuple[dict[str, Any], dict[str, np.ndarray], str | None, str | None]:
-    """The fields, the arrays, the recorded commitment and the recorded state of the ring in ``folder``."""
-    fields, arrays, document = _read(folder, passphrase, RING)
-    return fields, arrays, document.get("commitment"), document.get("head")
-
-
-def _read(
-    folder: str | os.PathLike, passphrase: str | None, kind: FileKind
-) -> tuple[dict[str, Any], dict[str, np.ndarray], dict[str, Any]]:
+def read(folder: str | os.PathLike, kind: FileKind, passphrase: str | None) -> Content:
+    """What is kept in a folder (or in the JSON file given)."""
     path = Path(folder)
     path = path / kind.file if path.is_dir() else path
     document = read_envelope(path, kind)
@@ -181,7 +157,8 @@ def _read(
         unsigned = {name: value for name, value in document.items() if name != "digest"}
         if document.get("digest") != _digest(_canonical(unsigned)):
             raise _damaged(path, kind)
-        _warn_if_readable_by_others(path)
+        if os.name == "posix" and path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
+            logger.warning("%s holds a plain key and other users of this machine can read it: chmod 600 it", path)
         if passphrase is not None:
             raise KeyFileError(
                 f"{path} is not sealed, though a passphrase was given: was the sealed key replaced? To load it all "
@@ -193,7 +170,7 @@ def _read(
     arrays = {}
     if expected is not None:
         arrays = _read_arrays(path.parent / kind.arrays_file, expected, fields.get("secret"))
-    return fields, arrays, document
+    return Content(fields, arrays, {name: document[name] for name in ("commitment", "head") if name in document})
 
 
 def read_envelope(path: Path, kind: FileKind = KEY) -> dict[str, Any]:
@@ -249,30 +226,6 @@ def write_atomically(path: Path, content: bytes) -> None:
             temporary.unlink(missing_ok=True)
 
 
-def _checked_folder(folder: str | os.PathLike, passphrase: str | None, kind: FileKind) -> Path:
-    folder = Path(folder)
-    if folder.exists() and not folder.is_dir():
-        raise KeyFileError(f"{folder} is a file; give the folder in which the {kind.noun} is to be saved")
-    if passphrase is not None:
-        check_passphrase(passphrase)
-    else:
-        _refuse_plain_beside_model(folder)
-    return folder
-
-
-def _write_files(folder: Path, files: Mapping[str, bytes], kind: FileKind) -> Path:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise KeyFileError(f"cannot make the folder {folder}: {error.strerror}; choose another one") from None
-    try:
-        for name, content in files.items():
-            write_atomically(folder / name, content)
-    except FileNotWrittenError as error:
-        raise KeyFileError(str(error)) from None
-    return folder / kind.file
-
-
 def _refuse_plain_beside_model(folder: Path) -> None:
     folder = folder.absolute()
     # A config.json two folders up may be anybody's; weights and a Trainer's files are not.
@@ -307,26 +260,16 @@ def refuse_model_beside_plain_key(folder: str | os.PathLike) -> None:
                 )
 
 
-def _refuse_to_replace(folder: Path, commitment: str) -> None:
-    path = folder / KEY_FILE
-    if path.exists() and read_envelope(path).get("commitment") != commitment:
-        raise KeyFileError(
-            f"{path} holds another key, without which what it marked can no longer be proven; save into another "
-            "folder, or move the old key away first"
-        )
-
-
-def refuse_to_replace_ring(path: Path, commitment: str, heads: Sequence[str]) -> None:
-    """Refuse where another ring lies, or the same one with epochs or declarations that are not among ``heads``."""
+def _refuse_to_replace(path: Path, kind: FileKind, commitment: str, earlier: Sequence[str]) -> None:
     if not path.exists():
         return
-    document = read_envelope(path, RING)
+    document = read_envelope(path, kind)
     if document.get("commitment") != commitment:
         raise KeyFileError(
-            f"{path} holds another key ring, without which what its users' keys marked can no longer be proven; save "
-            "into another folder, or move the old ring away first"
+            f"{path} holds another {kind.noun}, without which what was marked with it can no longer be proven; save "
+            f"into another folder, or move the old {kind.noun} away first"
         )
-    if document.get("head") not in heads:
+    if earlier and document.get("head") not in earlier:
         raise KeyFileError(
             f"{path} holds the same key ring with epochs or declarations that this one does not have, and they would "
             "be lost; load it from there and declare or rotate again, or save into another folder"
@@ -392,8 +335,3 @@ def _of_another_kind(path: Path, wanted: FileKind, found: FileKind) -> KeyFileEr
     return KeyFileError(
         f"{path} holds a {found.noun}, where a {wanted.noun} was expected; load it with {found.maker}.from_pretrained"
     )
-
-
-def _warn_if_readable_by_others(path: Path) -> None:
-    if os.name == "posix" and path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
-        logger.warning("%s holds a plain key and other users of this machine can read it: chmod 600 it", path)

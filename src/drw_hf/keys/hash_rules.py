@@ -9,7 +9,7 @@ To add a rule, subclass :class:`HashRule`, decorate it with :func:`register_hash
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
 
@@ -17,9 +17,10 @@ import numpy as np
 import torch
 
 from ..errors import InvalidKeyError, KeyFileError, KeySerializationError
+from ..registry import Registry
 from .derivation import SECRET_BYTES, order_from
 
-RULES: dict[str, type["HashRule"]] = {}
+RULES: Registry[type["HashRule"]] = Registry("hash rule")
 
 
 @dataclass(frozen=True)
@@ -82,9 +83,7 @@ class HashRule(ABC):
 
 def register_hash_rule(rule: type[HashRule]) -> type[HashRule]:
     """Make a rule known by its name, so that keys which use it can be loaded."""
-    if RULES.setdefault(rule.name, rule) is not rule:
-        raise InvalidKeyError(f"another hash rule is registered as {rule.name!r}; choose another name")
-    return rule
+    return RULES.add(rule.name, rule, InvalidKeyError)
 
 
 def resolve_hash_rule(rule: "str | HashRule | None", task: str) -> HashRule:
@@ -92,9 +91,7 @@ def resolve_hash_rule(rule: "str | HashRule | None", task: str) -> HashRule:
     if rule is None:
         rule = "token" if task == "token-classification" else "second"
     if isinstance(rule, str):
-        if rule not in RULES:
-            raise InvalidKeyError(f"hash_rule={rule!r} is not known; choose one of {sorted(RULES)}")
-        rule = RULES[rule]()
+        rule = RULES.get(rule, InvalidKeyError)()
     if not isinstance(rule, HashRule):
         raise InvalidKeyError(f"hash_rule must be a name or a HashRule, not {type(rule).__name__}")
     if rule.task != task:
@@ -103,14 +100,10 @@ def resolve_hash_rule(rule: "str | HashRule | None", task: str) -> HashRule:
     return rule
 
 
-def load_hash_rule(name: str, settings: dict[str, Any], arrays: dict[str, np.ndarray]) -> HashRule:
+def load_hash_rule(name: str, settings: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> HashRule:
     """The rule that a key file describes."""
-    if name not in RULES:
-        raise KeyFileError(
-            f"this key uses the hash rule {name!r}, which is not registered here (known: {sorted(RULES)}); import the "
-            "module that registers it, or update drw_hf, and load the key again"
-        )
-    return RULES[name](**settings, **arrays)
+    rule = RULES.get(name, KeyFileError, "; import the module that registers this key's, or update drw_hf")
+    return rule(**settings, **arrays)
 
 
 def _highest(scores: torch.Tensor, where: torch.Tensor) -> torch.Tensor:

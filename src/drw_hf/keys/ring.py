@@ -9,34 +9,34 @@ import base64
 import hashlib
 import hmac
 import os
-import secrets
 import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from dataclasses import dataclass, replace
 from itertools import chain, islice
-from typing import Any, Self
+from typing import Any, ClassVar, Self, Unpack
 
 import numpy as np
 
-from ..errors import InvalidInputError, InvalidKeyError, KeyFileError, KeySerializationError
+from ..errors import InvalidInputError, InvalidKeyError
 from . import derivation, merkle
-from .choices import Law, Scope, Task
 from .commitment import DOMAIN as KEY_DOMAIN
 from .commitment import encode
-from .files import RING, RING_VERSION, encode_ring, read_ring, write_ring
+from .files import RING, Content, FileKind, kind_of
 from .frames import forgets_locals
 from .hash_rules import HashRule, KeyedRule
-from .key import WatermarkKey, find_files
+from .kept import KeptSecret, PullOptions, checked_secret, find_files
+from .key import KeyOptions, WatermarkKey
+from .key import now as _now
 from .merkle import UserProof
 
 MAX_USER_BYTES = 1024  # of UTF-8: a token with the longest name still fits into an HTTP header
 _DOMAIN = b"drw-hf ring commitment v1"
 _TOKEN_PREFIX = "drw1"
-_KEYS_KEPT = 64  # a key's tables are 16 bytes a token id, so up to 4 MB each
+_KEYS_KEPT = 64  # a key's tables are 16 bytes per token id, so up to 4 MB each
 _KEY_ID_LETTERS = 16
 _USERS_AT_ONCE = 10_000
+_DECLARED = ("root", "count", "declared_at")  # what is kept of a declaration; its epoch is its place
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class _Epoch:
     declarations: tuple[Declaration, ...] = ()
 
 
-class KeyRing:
+class KeyRing(KeptSecret):
     """One master secret from which every user gets a key of his own.
 
     Make one with :meth:`generate`, keep it with :meth:`save_pretrained`. It shows its fingerprint and nothing else
@@ -79,34 +79,32 @@ class KeyRing:
 
     Parameters
     ----------
-    settings : WatermarkKey
-        A key of law ``"direct"`` whose settings (model, target, ε, rule ...) all users' keys are to have; its secret
-        plays no part.
+    template : WatermarkKey
+        A key of law ``"direct"`` whose settings and binding all users' keys are to have; its secret plays no part.
     secret : bytes, optional
         The 32-byte master secret; by default fresh from the operating system.
     """
 
+    kind: ClassVar[FileKind] = RING
+
     @forgets_locals
-    def __init__(self, settings: WatermarkKey, *, secret: bytes | None = None) -> None:
-        if not isinstance(settings, WatermarkKey):
-            raise InvalidKeyError(f"expected a WatermarkKey, got {type(settings).__name__}; use KeyRing.generate")
-        if settings.law != "direct":
-            what = "made from arrays" if settings.arrays is not None else f"of law={settings.law!r}"
+    def __init__(self, template: WatermarkKey, *, secret: bytes | None = None) -> None:
+        if not isinstance(template, WatermarkKey):
+            raise InvalidKeyError(f"expected a WatermarkKey, got {type(template).__name__}; use KeyRing.generate")
+        if template.law != "direct":
+            what = "made from arrays" if template.arrays is not None else f"of law={template.law!r}"
             raise InvalidKeyError(
                 f"a key {what} cannot be the model of a ring: users who share a matrix would accuse each other; "
                 "rings are of law='direct'"
             )
-        _refuse_order_of_its_own(settings.hash_rule, settings.vocab_size)
-        if secret is None:
-            secret = secrets.token_bytes(derivation.SECRET_BYTES)
-        if not isinstance(secret, bytes) or len(secret) != derivation.SECRET_BYTES:
-            raise InvalidKeyError(f"secret must be {derivation.SECRET_BYTES} bytes; leave it out to get fresh ones")
-        self._secret = secret
-        self._extracted = derivation.extract(secret)
-        self._settings = settings.replace(secret=self._subkey(b"ring/template"))
-        fields, arrays = self._settings._fields()
-        self._identity = hashlib.sha256(_DOMAIN + secret + encode({**fields, "arrays": arrays})).hexdigest()
-        self._epochs: tuple[_Epoch, ...] = (_Epoch(settings.created_at),)
+        _refuse_order_of_its_own(template.hash_rule, template.vocab_size)
+        self._secret = checked_secret(secret)
+        self._extracted = derivation.extract(self._secret)
+        self._template = template.replace(secret=self._subkey(b"ring/template"))
+        self.settings, self.binding = template.settings, template.binding
+        fields, arrays = self._template._fields()
+        self._identity = hashlib.sha256(_DOMAIN + self._secret + encode({**fields, "arrays": arrays})).hexdigest()
+        self._epochs: tuple[_Epoch, ...] = (_Epoch(template.created_at),)
         self._templates: dict[int, WatermarkKey] = {}
         self._keys: OrderedDict[tuple[int, bytes], WatermarkKey] = OrderedDict()
         self._cache_lock = threading.Lock()
@@ -122,16 +120,8 @@ class KeyRing:
         *,
         target: str | int,
         tokenizer: Any = None,
-        special_token_ids: Iterable[int] | None = None,
-        separator_token_ids: Iterable[int] | None = None,
-        task: Task | None = None,
-        frequency: float = 16.0,
-        epsilon: float = 0.2,
-        tau: float = 0.5,
-        law: Law = "direct",
-        scope: Scope = "predicted",
-        hash_rule: str | HashRule | None = None,
         secret: bytes | None = None,
+        **options: Unpack[KeyOptions],
     ) -> Self:
         """Make a fresh ring for a model; the parameters are those of :meth:`WatermarkKey.generate`.
 
@@ -148,24 +138,7 @@ class KeyRing:
         >>> ring.key_for("customer-42") == ring.key_for("customer-42") != ring.key_for("customer-43")
         True
         """
-        if law != "direct":
-            raise InvalidKeyError(
-                f"law={law!r}: rings are of law='direct', for users who share a matrix would accuse each other"
-            )
-        settings = WatermarkKey.generate(
-            model,
-            target=target,
-            tokenizer=tokenizer,
-            special_token_ids=special_token_ids,
-            separator_token_ids=separator_token_ids,
-            task=task,
-            frequency=frequency,
-            epsilon=epsilon,
-            tau=tau,
-            scope=scope,
-            hash_rule=hash_rule,
-        )
-        return cls(settings, secret=secret)
+        return cls(WatermarkKey.generate(model, target=target, tokenizer=tokenizer, **options), secret=secret)
 
     # -- users and their keys
 
@@ -212,10 +185,10 @@ class KeyRing:
         """
         epoch = self._existing(epoch)
         if epoch not in self._templates:
-            rule = self._settings.hash_rule
+            rule = self._template.hash_rule
             if type(rule) is KeyedRule and rule.order_key is None:
                 rule = KeyedRule(rule.frequencies, order_key=self._subkey(b"ring/order/" + _as_bytes(epoch)).hex())
-            self._templates[epoch] = self._settings.replace(hash_rule=rule)
+            self._templates[epoch] = self._template.replace(hash_rule=rule)
         return self._templates[epoch]
 
     # -- what is said beforehand
@@ -245,7 +218,7 @@ class KeyRing:
         Parameters
         ----------
         users : iterable of str
-            Distinct, in any order. It takes 32 bytes a user, whatever the names, if ``users`` can be iterated over
+            Distinct, in any order. It takes 32 bytes per user, whatever the names, if ``users`` can be iterated over
             again (a list, a column of a data set); an iterator is read into a list first.
         """
         with self._change_lock:
@@ -253,9 +226,8 @@ class KeyRing:
             root = merkle.bound_root(merkle.tree_hash(leaves.tobytes()), len(leaves))
             declaration = Declaration(root, len(leaves), self.epoch, _now())
             if self.declared is None or self.declared.root != root:
-                present = self._epochs[-1]
-                present = _Epoch(present.opened_at, (*present.declarations, declaration))
-                self._epochs = (*self._epochs[:-1], present)
+                *before, present = self._epochs
+                self._epochs = (*before, replace(present, declarations=(*present.declarations, declaration)))
         return self
 
     def commitment(self, epoch: int | None = None) -> str:
@@ -318,7 +290,9 @@ class KeyRing:
 
         It belongs to no epoch and does not expire; to take it from a user, give him another name.
         """
-        return self._token(encode_user(user))
+        name = encode_user(user)
+        tag = hmac.digest(self._subkey(b"ring/tokens"), name, "sha256")
+        return ".".join((_TOKEN_PREFIX, _to_base64(name), _to_base64(tag)))
 
     def user_of(self, token: str) -> str:
         """The user whom a token names.
@@ -328,106 +302,18 @@ class KeyRing:
         InvalidInputError
             When :meth:`token_for` of this ring did not make the token; it does not say more.
         """
-        user = self._user_if_valid(token)
-        if user is None:
+        user = _named_in(token)
+        # Whole tokens are compared, so each user has exactly one, however base64 may be spelt.
+        if user is None or not hmac.compare_digest(self.token_for(user).encode(), token.encode()):
             raise InvalidInputError("this token is not valid; pass one that token_for of this key ring made")
         return user
 
     # -- keeping it
 
-    @forgets_locals
-    def save_pretrained(self, save_directory: str | os.PathLike, *, passphrase: str | None = None) -> None:
-        """Save the ring into a folder: sealed with ``passphrase``, or plain (mode 0600) with ``passphrase=None``.
-
-        A plain ring is refused where a model lies, and a crash leaves no half file. The same ring is replaced by a
-        later state of itself; another ring, and epochs or declarations that this one does not have, never are.
-        """
-        fields, arrays = self._fields()
-        write_ring(save_directory, fields, arrays, self.identity, self.heads(), passphrase)
-
-    @classmethod
-    @forgets_locals
-    def from_pretrained(
-        cls,
-        name_or_path: str | os.PathLike,
-        *,
-        passphrase: str | None = None,
-        revision: str | None = None,
-        subfolder: str = "",
-        token: bool | str | None = None,
-        cache_dir: str | os.PathLike | None = None,
-        force_download: bool = False,
-        local_files_only: bool = False,
-    ) -> Self:
-        """Load the ring that :meth:`save_pretrained` or :meth:`push_to_hub` wrote, from a folder or a repository.
-
-        The parameters are those of :meth:`WatermarkKey.from_pretrained`.
-
-        Raises
-        ------
-        WrongPassphraseError
-            When a sealed ring does not open.
-        KeyFileError
-            When there is no ring, or it is damaged or of a newer format.
-        """
-        place = find_files(
-            name_or_path,
-            RING,
-            revision=revision,
-            subfolder=subfolder,
-            token=token,
-            cache_dir=cache_dir,
-            force_download=force_download,
-            local_files_only=local_files_only,
-        )
-        fields, arrays, identity, head = read_ring(place, passphrase)
-        ring = cls._from_fields(fields, arrays)
-        if ring is None or ring.identity != identity or ring.heads()[-1] != head:
-            raise KeyFileError(
-                f"the key ring in {place} is whole, but not of the form this drw_hf writes; update drw_hf, or restore "
-                "the file from a backup"
-            )
-        return ring
-
-    @forgets_locals
-    def push_to_hub(
-        self,
-        repo_id: str,
-        *,
-        passphrase: str | None = None,
-        private: bool | None = True,
-        subfolder: str = "",
-        replace_key: bool = False,
-        commit_message: str | None = None,
-        token: bool | str | None = None,
-        revision: str | None = None,
-        create_pr: bool = False,
-    ) -> str:
-        """Push the ring into a repository: sealed anywhere, plain into a private one only.
-
-        The parameters are those of :meth:`WatermarkKey.push_to_hub`. A later state of the same ring takes an earlier
-        one's place.
-        """
-        from ..hub.push import KeyTarget, push_key
-
-        target = KeyTarget(repo_id, subfolder=subfolder, private=private, revision=revision, create_pr=create_pr)
-        return push_key(self, target, passphrase, replace_key, commit_message, token)
-
-    @forgets_locals
-    def to_files(self, *, passphrase: str | None = None) -> dict[str, bytes]:
-        """The content of the files that :meth:`save_pretrained` writes, by name: the secret itself, if not sealed."""
-        fields, arrays = self._fields()
-        return encode_ring(fields, arrays, self.identity, self.heads()[-1], passphrase)
-
     @property
     def secret(self) -> bytes:
         """The 32-byte master secret."""
         return self._secret
-
-    @property
-    def format_version(self) -> int:
-        """The version of the ring format."""
-        return RING_VERSION
 
     @property
     def identity(self) -> str:
@@ -437,27 +323,17 @@ class KeyRing:
         """
         return self._identity
 
-    @property
-    def fingerprint(self) -> str:
-        """The first 16 digits of :attr:`identity`: the name of this ring in logs."""
-        return self.identity[:16]
-
-    def heads(self) -> list[str]:
-        """A name for every state the ring has been in, the present one last; by them a later state knows an earlier.
+    def history_digests(self) -> list[str]:
+        """A digest for every state the ring has been in, the present one last; by them a later state knows an earlier.
 
         They come from a hash chain under the master secret, and show nothing.
         """
-        chain_key, head, heads = self._subkey(b"ring/history"), b"", []
+        chain_key, digest, digests = self._subkey(b"ring/history"), b"", []
         for epoch in self._epochs:
             for event in ((epoch.opened_at,), *((one.root, one.count, one.declared_at) for one in epoch.declarations)):
-                head = hmac.digest(chain_key, head + encode(event), "sha256")
-                heads.append(head.hex())
-        return heads
-
-    # -- what never leaves it
-
-    def __repr__(self) -> str:
-        return f"KeyRing(fingerprint={self.fingerprint!r})"
+                digest = hmac.digest(chain_key, digest + encode(event), "sha256")
+                digests.append(digest.hex())
+        return digests
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, KeyRing):
@@ -466,18 +342,6 @@ class KeyRing:
 
     def __hash__(self) -> int:
         return hash(self.identity)  # which declarations and rotations do not change
-
-    def __copy__(self) -> Self:
-        return self
-
-    def __deepcopy__(self, memo: dict) -> Self:
-        return self
-
-    def __reduce_ex__(self, protocol: Any) -> Any:
-        raise KeySerializationError(
-            "a KeyRing cannot be pickled: the pickle would hold the master secret in the clear; save it with "
-            "ring.save_pretrained(folder, passphrase=...) and load it where it is needed"
-        )
 
     # -- inside. Names come checked and encoded into what handles secrets, so nothing there raises and shows them.
 
@@ -541,55 +405,51 @@ class KeyRing:
             )
         return hashes
 
-    def _token(self, user: bytes) -> str:
-        tag = hmac.digest(self._subkey(b"ring/tokens"), user, "sha256")
-        return ".".join((_TOKEN_PREFIX, _to_base64(user), _to_base64(tag)))
-
-    def _user_if_valid(self, token: Any) -> str | None:
-        user = _named_in(token)
-        # Whole tokens are compared, so each user has exactly one, however base64 may be spelt.
-        expected, given = self._token(user or b"").encode(), token.encode() if user else b""
-        return user.decode() if hmac.compare_digest(expected, given) and user else None
-
-    def _fields(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-        """JSON-able fields, the secret among them, and arrays by name."""
-        fields, arrays = self._settings._fields()
-        epochs = [
+    def _content(self) -> Content:
+        fields, arrays = self._template._fields()
+        fields["ring_id"] = fields.pop("key_id")
+        fields["secret"] = self._secret.hex()
+        fields["epochs"] = [
             {
                 "opened_at": epoch.opened_at,
-                "declarations": [
-                    {"root": one.root, "count": one.count, "declared_at": one.declared_at}
-                    for one in epoch.declarations
-                ],
+                "declarations": [{name: getattr(one, name) for name in _DECLARED} for one in epoch.declarations],
             }
             for epoch in self._epochs
         ]
-        fields["ring_id"] = fields.pop("key_id")
-        return {**fields, "secret": self._secret.hex(), "epochs": epochs}, arrays
+        return Content(fields, arrays, self._shown())
 
     @classmethod
-    def _from_fields(cls, fields: dict[str, Any], arrays: dict[str, np.ndarray]) -> Self | None:
+    def _from_content(cls, content: Content) -> Self | None:
         try:
-            epochs, secret = fields.pop("epochs"), bytes.fromhex(fields.pop("secret"))
-            fields["key_id"] = fields.pop("ring_id")
-            settings = WatermarkKey._from_fields({**fields, "secret": bytes(derivation.SECRET_BYTES).hex()}, arrays)
-            if settings is None or not epochs:
+            fields = {**content.fields, "key_id": content.fields["ring_id"]}
+            epochs, secret = fields.pop("epochs"), bytes.fromhex(fields["secret"])
+            del fields["ring_id"]
+            template = WatermarkKey._from_content(replace(content, fields=fields))
+            if template is None or not epochs:
                 return None
-            ring = cls(settings, secret=secret)
+            ring = cls(template, secret=secret)
             ring._epochs = tuple(
                 _Epoch(
                     epoch["opened_at"],
                     tuple(
-                        Declaration(one["root"], one["count"], number, one["declared_at"])
+                        Declaration(epoch=number, **{name: one[name] for name in _DECLARED})
                         for one in epoch["declarations"]
                     ),
                 )
                 for number, epoch in enumerate(epochs)
             )
-            ring.heads()  # fails here for what has no encoding
+            ring.history_digests()  # fails here for what has no encoding
         except (TypeError, KeyError, ValueError):
             return None
         return ring
+
+
+def load_key_or_ring(
+    name_or_path: str | os.PathLike, passphrase: str | None = None, **options: Unpack[PullOptions]
+) -> WatermarkKey | KeyRing:
+    """What was saved in a folder or repository, whichever it is; the parameters are those of ``from_pretrained``."""
+    place = find_files(name_or_path, **options)
+    return (KeyRing if kind_of(place) is RING else WatermarkKey).from_pretrained(place, passphrase=passphrase)
 
 
 def encode_user(user: Any) -> bytes:
@@ -680,21 +540,18 @@ def _as_bytes(epoch: int) -> bytes:
     return epoch.to_bytes(8, "big")
 
 
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")
-
-
 def _to_base64(content: bytes) -> str:
     return base64.urlsafe_b64encode(content).rstrip(b"=").decode()
 
 
-def _named_in(token: Any) -> bytes | None:
+def _named_in(token: Any) -> str | None:
     """The name that a token claims; None where there is none that could be right."""
     if not isinstance(token, str) or not token.isascii() or len(token) > 2 * MAX_USER_BYTES:
         return None
     try:
         _, name, _ = token.split(".")
-        user = base64.urlsafe_b64decode(name + "=" * (-len(name) % 4))
-        return encode_user(user.decode())
+        user = base64.urlsafe_b64decode(name + "=" * (-len(name) % 4)).decode()
+        encode_user(user)
+        return user
     except (ValueError, InvalidInputError):
         return None

@@ -5,17 +5,26 @@ of these.
 """
 
 import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self, TypedDict
 
+import numpy as np
+
 from ..checks import check_choice, in_range, whole_number
-from ..errors import InvalidKeyError
+from ..errors import InvalidKeyError, KeyFileError
 from .choices import LAWS, SCOPES, Law, Scope
-from .hash_rules import HashRule
+from .hash_rules import HashRule, load_hash_rule
+from .marks import mark_named
+
+PAPERS_MARK = "cosine"
 
 
 class MarkOptions(TypedDict, total=False):
-    """The settings of :class:`MarkSettings` that have a default, as keyword arguments."""
+    """The settings of :class:`MarkSettings` that have a default, as keyword arguments.
+
+    ``hash_rule`` may be a name: for sentence tasks ``"second"`` (the default), ``"rarest"`` or ``"keyed"``.
+    """
 
     mark: str
     frequency: float
@@ -30,6 +39,9 @@ class MarkOptions(TypedDict, total=False):
 @dataclass(frozen=True, kw_only=True)
 class MarkSettings:
     """How answers are marked; no secret.
+
+    A mark with settings of its own has a subclass (:attr:`drw_hf.watermark.Mark.settings_class`), a frozen dataclass
+    that adds them as fields with a default; they are saved in the key and covered by its commitment.
 
     Attributes
     ----------
@@ -55,7 +67,7 @@ class MarkSettings:
     """
 
     target: int = 0
-    mark: str = "cosine"
+    mark: str = PAPERS_MARK
     frequency: float = 16.0
     epsilon: float = 0.2
     tau: float = 0.5
@@ -71,9 +83,30 @@ class MarkSettings:
             object.__setattr__(self, name, number + 0.0)  # −0.0 and 0.0 are the same setting
         check_choice("law", self.law, LAWS, InvalidKeyError)
         check_choice("scope", self.scope, SCOPES, InvalidKeyError)
-        whole_number("dimension", self.dimension, 1, InvalidKeyError)
-        whole_number("target", self.target, 0, InvalidKeyError)
+        for name, least in (("dimension", 1), ("target", 0)):
+            object.__setattr__(self, name, whole_number(name, getattr(self, name), least, InvalidKeyError))
 
     def replace(self, **changes: Any) -> Self:
         """The same settings, some of them changed."""
         return dataclasses.replace(self, **changes)
+
+    def to_fields(self) -> dict[str, Any]:
+        """What a key saves and commits to, JSON-able; the arrays of the hash rule are kept apart."""
+        fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        if self.mark == PAPERS_MARK:  # keys did not name their mark when there was one only, and must not change
+            del fields["mark"]
+        rule = self.hash_rule
+        return {**fields, "hash_rule": None if rule is None else {"name": rule.name, "settings": rule.settings()}}
+
+
+def settings_of(mark: str = PAPERS_MARK, **fields: Any) -> MarkSettings:
+    """The settings of a mark, in the class that the mark has for them; a name that is none of them is a TypeError."""
+    return mark_named(mark).settings_class(mark=mark, **fields)
+
+
+def settings_from_fields(fields: Mapping[str, Any], rule_arrays: Mapping[str, np.ndarray]) -> MarkSettings:
+    """The settings that :meth:`MarkSettings.to_fields` gave, among the other fields of a key."""
+    settings_class = mark_named(fields.get("mark", PAPERS_MARK), KeyFileError).settings_class
+    own = {field.name: fields[field.name] for field in dataclasses.fields(settings_class) if field.name in fields}
+    rule = load_hash_rule(own["hash_rule"]["name"], own["hash_rule"]["settings"], rule_arrays)
+    return settings_class(**{**own, "hash_rule": rule})

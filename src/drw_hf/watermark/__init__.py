@@ -1,8 +1,10 @@
-"""The watermark: its equations, hard labels, and the protected models."""
+"""The watermark: the marks, hard labels, and the protected models."""
 
 from transformers import AutoConfig, AutoModelForSequenceClassification, AutoModelForTokenClassification
 
 from .configuration import WatermarkedConfig
+from .cosine import CosineMark
+from .mark import Mark, register_mark
 from .modeling import WatermarkedModelForSequenceClassification, WatermarkedModelForTokenClassification
 
 AutoConfig.register(WatermarkedConfig.model_type, WatermarkedConfig, exist_ok=True)
@@ -12,7 +14,10 @@ AutoModelForSequenceClassification.register(
 AutoModelForTokenClassification.register(WatermarkedConfig, WatermarkedModelForTokenClassification, exist_ok=True)
 
 __all__ = [
+    "CosineMark",
+    "Mark",
     "WatermarkedConfig",
     "WatermarkedModelForSequenceClassification",
     "WatermarkedModelForTokenClassification",
+    "register_mark",
 ]

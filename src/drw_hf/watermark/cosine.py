@@ -1,12 +1,17 @@
-"""The watermark itself, Equations 3 to 5 of the paper, as pure functions of tensors.
+"""The paper's mark: a cosine over the hash of a token, in the probability of the target class (Equations 3 to 5).
 
 Shapes: probabilities are (..., m) with any leading shape; everything said per item (signal, marked, target, epsilon)
 has that leading shape or broadcasts to it.
 """
 
+from collections.abc import Sequence
+
 import torch
 
-SMALLEST_LOG = -1e4  # e to this power is 0 in float32, and unlike log 0 it has a gradient and a finite loss
+from ..keys.derivation import TABLES, counters, encrypted, to_unit_interval
+from ..keys.key import WatermarkKey
+from .mark import SMALLEST_LOG, Mark, RingUsers, by_group, register_mark
+from .tokens import ORDINARY, Query, TokenView, hashed_tokens, on_device, token_kinds
 
 
 def periodic_signal(phase: torch.Tensor, frequency: float) -> torch.Tensor:
@@ -38,10 +43,10 @@ def perturb(
 
     Returns
     -------
-    Tensor, shape (..., m), float32
-        ŷ.
+    Tensor, shape (..., m)
+        ŷ: in float64 if the probabilities are, else in float32.
     """
-    p = probabilities.float()
+    p = probabilities if probabilities.dtype == torch.float64 else probabilities.float()
     n_classes = p.shape[-1]
     z = signal.to(p).unsqueeze(-1)
     target = torch.as_tensor(target, device=p.device).unsqueeze(-1)
@@ -70,3 +75,84 @@ def soft_output(
     y = perturb(log_p.exp(), signal, target, epsilon)
     log_y = y.clamp_min(torch.finfo(torch.float32).tiny).log()
     return torch.where(marked.unsqueeze(-1), log_y, log_p).clamp_min(SMALLEST_LOG)
+
+
+def signal_tables(key: WatermarkKey, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
+    """By token id: z_{c*} in float32, and whether the token is selected, g(v_s, ·) ≤ τ, and ordinary."""
+    # Selection and cosine are computed in float64 and only then rounded: every device gets the same tables.
+    signal = periodic_signal(torch.from_numpy(key.phase_table.copy()), key.frequency).float()
+    ordinary = token_kinds(key, torch.device("cpu")) == ORDINARY
+    return signal.to(device), (torch.from_numpy(key.selection_table <= key.tau) & ordinary).to(device)
+
+
+@register_mark
+class CosineMark(Mark):
+    """The paper's mark. Hard labels of marked items are drawn from ŷ."""
+
+    name = "cosine"
+    draws_hard_answers = True
+
+    def apply(
+        self, logits: torch.Tensor, query: Query, view: TokenView, key: WatermarkKey
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        return _marked(logits, *_hashed(query, view, key), key.target, key.epsilon, key.scope == "all")
+
+    def apply_rows(
+        self, logits: torch.Tensor, query: Query, view: TokenView, keys: Sequence[WatermarkKey]
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Only the tables are looked up key by key; the equations are those of one batch."""
+        device = query.input_ids.device
+        rows_of, back = by_group(keys, device)
+        parts = [_hashed(query.rows(rows), view.rows(rows), key) for key, rows in rows_of]
+        signal = torch.cat([signal for signal, _ in parts])[back]
+        selected = torch.cat([selected for _, selected in parts])[back]
+
+        def of_rows(values: list, dtype: torch.dtype) -> torch.Tensor:
+            return torch.tensor(values, device=device, dtype=dtype).reshape(-1, *[1] * (signal.dim() - 1))
+
+        return _marked(
+            logits,
+            signal,
+            selected,
+            of_rows([key.target for key in keys], torch.long),
+            of_rows([key.epsilon for key in keys], torch.float32),
+            of_rows([key.scope == "all" for key in keys], torch.bool),
+        )
+
+    def apply_users(
+        self, logits: torch.Tensor, query: Query, view: TokenView, users: RingUsers
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Tables of the whole vocabulary would be made for one row each; its own tokens are a few cipher blocks."""
+        template, device = users.template, query.input_ids.device
+        token_ids, exists = hashed_tokens(template, query, view)
+        # All counters at once, then one cipher per row: at this size what is done by row is what costs.
+        blocks = counters(token_ids.cpu().numpy().ravel())
+        size = len(blocks) // len(token_ids)
+        streams = [
+            encrypted(table_key, blocks[row * size : (row + 1) * size])
+            for row, table_key in enumerate(users.subkeys(TABLES))
+        ]
+        entries = to_unit_interval(b"".join(streams)).reshape(*token_ids.shape, 2)
+        signal = periodic_signal(torch.from_numpy(entries[..., 0].copy()), template.frequency).float().to(device)
+        ordinary = on_device(template, device, token_kinds)[token_ids] == ORDINARY
+        selected = torch.from_numpy(entries[..., 1] <= template.tau).to(device) & ordinary & exists
+        return _marked(logits, signal, selected, template.target, template.epsilon, template.scope == "all")
+
+
+def _hashed(query: Query, view: TokenView, key: WatermarkKey) -> tuple[torch.Tensor, torch.Tensor]:
+    """z_{c*} of every item, and whether it is selected."""
+    signal, selected = on_device(key, query.input_ids.device, signal_tables)
+    token_ids, exists = hashed_tokens(key, query, view)
+    return signal[token_ids], selected[token_ids] & exists
+
+
+def _marked(
+    logits: torch.Tensor,
+    signal: torch.Tensor,
+    selected: torch.Tensor,
+    target: torch.Tensor | int,
+    epsilon: torch.Tensor | float,
+    scope_all: torch.Tensor | bool,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    marked = is_marked(selected, logits, target, scope_all)
+    return soft_output(logits, signal, marked, target, epsilon), marked

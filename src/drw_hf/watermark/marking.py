@@ -2,47 +2,19 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from typing import Any
 
 import numpy as np
 import torch
 
 from ..errors import InvalidInputError, ModelOutputError
 from ..keys.choices import LabelKind, Sampling
-from ..keys.derivation import DRAWS, TABLES, counters, encrypted, expand, to_unit_interval
+from ..keys.derivation import DRAWS
 from ..keys.key import WatermarkKey
-from ..keys.ring import KeyRing
-from .cosine import is_marked, periodic_signal, soft_output
+from ..keys.marks import MARKS
+from .mark import RingUsers, by_group
 from .sampling import draw, hard_output, keyed_uniforms, text_messages
-from .tables import ORDINARY, tables_on
-from .tokens import Query, TokenView, hashed_tokens, view_tokens
-
-
-@dataclass(frozen=True)
-class RingUsers:
-    """The users of a key ring whose keys mark a batch: one, or one for every row."""
-
-    ring: KeyRing
-    users: str | tuple[str, ...]
-
-    @property
-    def template(self) -> WatermarkKey:
-        """What the keys of all users have in common."""
-        return self.ring.template()
-
-    @cached_property
-    def extracted(self) -> list[bytes]:
-        """For every row what its user's sub-keys are expanded from: making whole keys would cost more than marking."""
-        return self.ring.extracted_keys(self.users)
-
-    def subkeys(self, domain: str) -> list[bytes]:
-        """For every row its user's sub-key for one use."""
-        return [expand(extracted, domain.encode()) for extracted in self.extracted]
-
-    def key(self) -> WatermarkKey:
-        """The key that marks all rows, of a single user."""
-        return self.ring.key_for(self.users if isinstance(self.users, str) else self.users[0])
-
+from .tokens import Query, TokenView, view_tokens
 
 Keys = WatermarkKey | Sequence[WatermarkKey] | RingUsers
 
@@ -54,18 +26,6 @@ class OutputOptions:
     label_kind: LabelKind = "soft"
     sampling: Sampling = "keyed"
     sample_all: bool = False
-
-
-@dataclass(frozen=True, repr=False)  # a debugger that shows locals would show the key's signal
-class Marks:
-    """Where and how a batch is marked: one entry an item, or one a row that broadcasts over the row's items."""
-
-    view: TokenView
-    signal: torch.Tensor
-    selected: torch.Tensor
-    target: torch.Tensor | int
-    epsilon: torch.Tensor | float
-    scope_all: torch.Tensor | bool
 
 
 def protect(
@@ -83,7 +43,7 @@ def protect(
         The model's own.
     query : Query
         What was asked.
-    keys : WatermarkKey or sequence of WatermarkKey
+    keys : WatermarkKey, sequence of WatermarkKey or RingUsers
         One for the batch, or one for every row.
     options : OutputOptions
         Soft or hard labels, and how those are drawn.
@@ -94,11 +54,17 @@ def protect(
     first = keys.template if isinstance(keys, RingUsers) else keys if isinstance(keys, WatermarkKey) else keys[0]
     query = _on_device_of(logits, query)
     _check_shape(logits, query, first)
-    marks = _marks(query, keys)
+    if isinstance(keys, list) and any(key.mark != first.mark or key.binding != first.binding for key in keys):
+        return _protect_apart(logits, query, keys, options, generator)
+    mark, view = MARKS.get(first.mark), view_tokens(first, query)
+    if isinstance(keys, WatermarkKey):
+        log_y, marked = mark.apply(logits, query, view, keys)
+    elif isinstance(keys, RingUsers):
+        log_y, marked = mark.apply_users(logits, query, view, keys)
+    else:
+        log_y, marked = mark.apply_rows(logits, query, view, keys)
     # Padding and special positions of a tagger are nobody's answer: what a model puts there does not matter.
-    answers = marks.view.ordinary if first.task == "token-classification" else torch.ones_like(marks.selected)
-    marked = is_marked(marks.selected, logits, marks.target, marks.scope_all)
-    log_y = soft_output(logits, marks.signal, marked, marks.target, marks.epsilon)
+    answers = view.ordinary if first.task == "token-classification" else torch.ones_like(marked)
     if (torch.isnan(log_y).any(dim=-1) & answers).any():
         raise ModelOutputError(
             "the wrapped model returned NaN or infinite logits, so there is no prediction to protect; check the "
@@ -106,16 +72,32 @@ def protect(
         )
     if options.label_kind == "soft":
         return log_y
-    labels = logits.argmax(dim=-1)
-    sampled = answers if options.sample_all else marked
+    labels = (logits if mark.draws_hard_answers else log_y).argmax(dim=-1)
+    sampled = answers if options.sample_all else marked if mark.draws_hard_answers else torch.zeros_like(marked)
     if sampled.any():
         if options.sampling == "fresh":
             uniform = _chance(int(sampled.sum()), logits.device if generator is None else generator.device, generator)
         else:
-            uniform = _keyed_draws(query, keys, marks.view, sampled)
+            uniform = _keyed_draws(query, keys, view, sampled)
         # On the CPU, where every device's draw is computed alike, and in float64, which some devices lack.
         labels[sampled] = draw(log_y[sampled].cpu(), uniform.cpu()).to(labels.device)
     return hard_output(labels, logits.shape[-1])
+
+
+def _protect_apart(
+    logits: torch.Tensor,
+    query: Query,
+    keys: Sequence[WatermarkKey],
+    options: OutputOptions,
+    generator: torch.Generator | None,
+) -> torch.Tensor:
+    """The protected answer of a batch whose rows have different marks, or keys that know other special tokens."""
+    groups, back = by_group(((key.mark, key.binding) for key in keys), logits.device)
+    parts = [
+        protect(logits[rows], query.rows(rows), [keys[row] for row in rows.tolist()], options, generator)
+        for _, rows in groups
+    ]
+    return torch.cat(parts)[back]
 
 
 def _on_device_of(logits: torch.Tensor, query: Query) -> Query:
@@ -132,16 +114,16 @@ def _row_keys(keys: Keys, n_rows: int) -> Keys:
     if isinstance(keys, WatermarkKey):
         return keys
     if isinstance(keys, RingUsers) and isinstance(keys.users, str):
-        return keys.key()
-    if not isinstance(keys, RingUsers):
-        keys = list(keys)
-    given, what = (keys.users, "users") if isinstance(keys, RingUsers) else (keys, "keys")
+        return keys.ring.key_for(keys.users)
+    keys = keys if isinstance(keys, RingUsers) else list(keys)
+    given: Sequence[Any] = keys.users if isinstance(keys, RingUsers) else keys
     if len(given) != n_rows:
+        what = "users" if isinstance(keys, RingUsers) else "keys"
         raise InvalidInputError(
             f"{len(given)} {what} were given for a batch of {n_rows} rows; give one, or one for every row"
         )
     if len(set(given)) == 1:
-        return keys.key() if isinstance(keys, RingUsers) else keys[0]
+        return keys.ring.key_for(given[0]) if isinstance(keys, RingUsers) else given[0]
     return keys
 
 
@@ -153,79 +135,6 @@ def _check_shape(logits: torch.Tensor, query: Query, key: WatermarkKey) -> None:
             f"the model answered with logits of shape {tuple(logits.shape)} to input_ids of shape {(n_rows, length)}; "
             f"a {key.task} watermark needs {(*leading, key.num_labels)}"
         )
-
-
-def _marks(query: Query, keys: Keys) -> Marks:
-    if isinstance(keys, WatermarkKey):
-        return _marks_of_key(query, keys)
-    if isinstance(keys, RingUsers):
-        return _marks_of_users(query, keys)
-    device = query.input_ids.device
-    row_of: dict[WatermarkKey, list[int]] = {}
-    for row, key in enumerate(keys):
-        row_of.setdefault(key, []).append(row)
-    order = torch.tensor([row for rows in row_of.values() for row in rows], device=device)
-    back = torch.argsort(order)
-    parts = [_marks_of_key(query.rows(torch.tensor(rows, device=device)), key) for key, rows in row_of.items()]
-
-    def gather(name: str) -> torch.Tensor:
-        tensors = [getattr(part.view if hasattr(part.view, name) else part, name) for part in parts]
-        return torch.cat(tensors)[back]
-
-    def of_rows(values: list, like: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-        return torch.tensor(values, device=device, dtype=dtype).reshape(-1, *[1] * (like.dim() - 1))
-
-    signal = gather("signal")
-    return Marks(
-        view=TokenView(gather("ordinary"), gather("first_sentence")),
-        signal=signal,
-        selected=gather("selected"),
-        target=of_rows([key.target for key in keys], signal, torch.long),
-        epsilon=of_rows([key.epsilon for key in keys], signal, torch.float32),
-        scope_all=of_rows([key.scope == "all" for key in keys], signal, torch.bool),
-    )
-
-
-def _marks_of_key(query: Query, key: WatermarkKey) -> Marks:
-    tables = tables_on(key, query.input_ids.device)
-    view = view_tokens(key, query)
-    token_ids, exists = hashed_tokens(key, query, view)
-    return Marks(
-        view=view,
-        signal=tables.signal[token_ids],
-        selected=tables.selected[token_ids] & exists,
-        target=key.target,
-        epsilon=key.epsilon,
-        scope_all=key.scope == "all",
-    )
-
-
-def _marks_of_users(query: Query, keys: RingUsers) -> Marks:
-    """Marks of a batch in which every row is another user's.
-
-    Tables of the whole vocabulary would be made for one row each; the entries of the row's own tokens are a few
-    cipher blocks. All else is the same for all users of a ring.
-    """
-    template, device = keys.template, query.input_ids.device
-    view = view_tokens(template, query)
-    token_ids, exists = hashed_tokens(template, query, view)
-    # All counters at once, then a cipher a row: at this size what is done by row is what costs.
-    blocks = counters(token_ids.cpu().numpy().ravel())
-    size = len(blocks) // len(token_ids)
-    streams = [
-        encrypted(table_key, blocks[row * size : (row + 1) * size])
-        for row, table_key in enumerate(keys.subkeys(TABLES))
-    ]
-    entries = to_unit_interval(b"".join(streams)).reshape(*token_ids.shape, 2)
-    ordinary = tables_on(template, device).kind[token_ids] == ORDINARY
-    return Marks(
-        view=view,
-        signal=periodic_signal(torch.from_numpy(entries[..., 0].copy()), template.frequency).float().to(device),
-        selected=torch.from_numpy(entries[..., 1] <= template.tau).to(device) & ordinary & exists,
-        target=template.target,
-        epsilon=template.epsilon,
-        scope_all=template.scope == "all",
-    )
 
 
 def _chance(count: int, device: torch.device, generator: torch.Generator | None) -> torch.Tensor:

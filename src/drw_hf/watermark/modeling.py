@@ -4,9 +4,9 @@ import contextlib
 import copy
 import inspect
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
-from typing import Any, ClassVar, Self, cast
+from typing import Any, ClassVar, Self, Unpack, cast
 
 import torch
 from transformers import (
@@ -28,14 +28,16 @@ from ..errors import (
     MissingKeyError,
     UnsupportedModelError,
 )
-from ..keys.binding import labels_of, pad_token_id_of, plain_config, task_of, vocab_size_of
+from ..keys.binding import Binding, labels_of, pad_token_id_of, plain_config, task_of, vocab_size_of
 from ..keys.choices import LabelKind, Sampling, Task
-from ..keys.files import RING_FILE, refuse_model_beside_plain_key
+from ..keys.files import refuse_model_beside_plain_key
 from ..keys.frames import forgets_locals
-from ..keys.key import WatermarkKey, find_files
-from ..keys.ring import KeyRing, encode_user
+from ..keys.kept import PullOptions, PushOptions
+from ..keys.key import WatermarkKey
+from ..keys.ring import KeyRing, encode_user, load_key_or_ring
 from .configuration import WatermarkedConfig
-from .marking import Keys, OutputOptions, RingUsers, protect
+from .mark import RingUsers
+from .marking import Keys, OutputOptions, protect
 from .tokens import Query
 
 DISABLED = object()
@@ -43,6 +45,20 @@ DISABLED = object()
 # What `use_key` and `watermark_disabled` set, by model: a new mapping for every change, so that threads and tasks that
 # run at the same time never see each other's.
 _overrides: ContextVar[dict["KeySlot", Any]] = ContextVar("drw_hf_overrides")
+
+
+class ModelPushOptions(PushOptions, total=False):
+    """What is pushed beside a protected model's weights, and how; see ``push_to_hub`` of the protected models."""
+
+    key_repo_id: str | None
+    push_key: bool
+    tokenizer: Any
+    card: Mapping[str, Any] | None
+    handler: bool
+    timestamp_url: str | None
+    tags: list[str] | None
+    commit_description: str | None
+    max_shard_size: int | str | None
 
 
 class KeySlot:
@@ -158,7 +174,7 @@ class _WatermarkedModel(PreTrainedModel):
         kwargs["revision"] = resolve_revision(
             pretrained_model_name_or_path,
             kwargs.get("revision"),
-            **{name: kwargs[name] for name in ("token", "local_files_only", "cache_dir") if name in kwargs},
+            **_picked(kwargs, ("token", "local_files_only", "cache_dir")),
         )
         given = {"label_kind": label_kind, "sampling": sampling, "sample_all": sample_all}
         options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
@@ -171,13 +187,14 @@ class _WatermarkedModel(PreTrainedModel):
             config = found if isinstance(found, WatermarkedConfig) else config
         if key is None:
             key = _key_beside(pretrained_model_name_or_path, passphrase, kwargs)
-        elif not isinstance(key, WatermarkKey | KeyRing):
-            names = {"token", "cache_dir", "force_download", "local_files_only"} & kwargs.keys()
-            key = _loaded_key(key, passphrase, **{name: kwargs[name] for name in names})
+        elif isinstance(key, str | os.PathLike):
+            # The revision and the subfolder are the model's.
+            shared = _picked(kwargs, PullOptions.__annotations__.keys() - {"revision", "subfolder"})
+            key = load_key_or_ring(key, passphrase, **shared)
         if not isinstance(config, WatermarkedConfig):
             if key is None:
                 if not os.path.isdir(pretrained_model_name_or_path):  # where there is no model, that is what to say
-                    AutoConfig.from_pretrained(pretrained_model_name_or_path, **_hub_arguments(kwargs))
+                    AutoConfig.from_pretrained(pretrained_model_name_or_path, **_picked(kwargs, _HUB_ARGUMENTS))
                 raise MissingKeyError("to protect this model a key is needed; make one with WatermarkKey.generate")
             if config is not None:
                 kwargs["config"] = config
@@ -226,9 +243,10 @@ class _WatermarkedModel(PreTrainedModel):
             sample_all=sample_all,
             dtype=getattr(inner_config, "dtype", None),
         )
-        opened = key if key is None or isinstance(key, WatermarkKey | KeyRing) else _loaded_key(key, passphrase)
+        if isinstance(key, str | os.PathLike):
+            key = load_key_or_ring(key, passphrase)
         with no_init_weights():
-            protected = cls(config, key=opened, victim=model)
+            protected = cls(config, key=key, victim=model)
         protected.train(model.training)
         if hasattr(model, "hf_device_map"):
             protected.hf_device_map = model.hf_device_map
@@ -302,14 +320,13 @@ class _WatermarkedModel(PreTrainedModel):
     ) -> Any:
         # Query itself says what is wrong where there are no ids.
         query = Query(cast(torch.Tensor, input_ids), attention_mask, token_type_ids, pad_token_id_of(self.config))
-        options = OutputOptions(*self._output_choices())
-        logits = protect(outputs.logits, query, keys, options, generator)
+        logits = protect(outputs.logits, query, keys, self._output_options(), generator)
         return type(outputs)(**{**outputs, "logits": logits})
 
-    def _output_choices(self) -> tuple[LabelKind, Sampling, bool]:
+    def _output_options(self) -> OutputOptions:
         """How answers are given; the configuration has checked that these are choices."""
         config = self.config
-        return cast(LabelKind, config.label_kind), cast(Sampling, config.sampling), config.sample_all
+        return OutputOptions(cast(LabelKind, config.label_kind), cast(Sampling, config.sampling), config.sample_all)
 
     @torch.compiler.disable
     def _keys_in_force(self, watermark_key: Keys | None, user: str | Sequence[str] | None = None) -> Any:
@@ -342,8 +359,8 @@ class _WatermarkedModel(PreTrainedModel):
                 raise InvalidInputError(
                     f"expected a WatermarkKey, or a list of them, one for every row; got {type(key).__name__}"
                 )
-        for key in set(several):
-            _check_applies(self.config, key)
+        for key in {id(key.binding): key for key in several}.values():  # most keys of a batch share theirs
+            _check_applies(self.config, key.binding, key.fingerprint)
         return keys
 
     @contextlib.contextmanager
@@ -377,8 +394,7 @@ class _WatermarkedModel(PreTrainedModel):
         if keys is DISABLED:
             return "disabled"
         if isinstance(keys, RingUsers):
-            users = [keys.users] if isinstance(keys.users, str) else keys.users
-            return " ".join(keys.ring.key_for(user).fingerprint for user in users)
+            keys = keys.keys()
         return " ".join(key.fingerprint for key in ([keys] if isinstance(keys, WatermarkKey) else keys))
 
     @property
@@ -401,9 +417,9 @@ class _WatermarkedModel(PreTrainedModel):
         """
         refuse_model_beside_plain_key(save_directory)
         if kwargs.pop("push_to_hub", False):
-            names = inspect.signature(self.push_to_hub).parameters.keys() - {"max_shard_size"}
+            names = {"passphrase", *ModelPushOptions.__annotations__} - {"max_shard_size"}
             pushed = {name: kwargs.pop(name) for name in names & kwargs.keys()}
-            repo_id = pushed.pop("repo_id", os.path.basename(os.path.abspath(save_directory)))
+            repo_id = kwargs.pop("repo_id", os.path.basename(os.path.abspath(save_directory)))
             self.save_pretrained(save_directory, *args, **kwargs)
             self.push_to_hub(repo_id, **pushed)
             return None
@@ -416,37 +432,16 @@ class _WatermarkedModel(PreTrainedModel):
             return super().save_pretrained(save_directory, *args, **kwargs)
         kwargs.pop("state_dict", None)
         merged = copy.deepcopy(self.victim).merge_and_unload()
-        label_kind, sampling, sample_all = self._output_choices()
         wrapped = type(self).from_model(
             merged,
             key=self._key_slot.key,  # type: ignore[arg-type]  # from_model says so where it was lost
-            label_kind=label_kind,
-            sampling=sampling,
-            sample_all=sample_all,
+            **vars(self._output_options()),
         )
         return wrapped.save_pretrained(save_directory, *args, **kwargs)
 
     @forgets_locals
     def push_to_hub(  # type: ignore[override]  # the supertype's is wrapped, and takes anything
-        self,
-        repo_id: str,
-        *,
-        passphrase: str | None = None,
-        private: bool | None = True,
-        key_repo_id: str | None = None,
-        push_key: bool = True,
-        replace_key: bool = False,
-        tokenizer: Any = None,
-        card: Mapping[str, Any] | None = None,
-        handler: bool = False,
-        timestamp_url: str | None = None,
-        commit_message: str | None = None,
-        commit_description: str | None = None,
-        token: bool | str | None = None,
-        revision: str | None = None,
-        create_pr: bool = False,
-        max_shard_size: int | str | None = "50GB",
-        tags: list[str] | None = None,
+        self, repo_id: str, *, passphrase: str | None = None, **options: Unpack[ModelPushOptions]
     ) -> str:
         """Push the model and its key, as one commit.
 
@@ -462,7 +457,7 @@ class _WatermarkedModel(PreTrainedModel):
         key_repo_id : str, optional
             Put the key into this private repository (in a folder named by its fingerprint) and leave a pointer.
         push_key : bool
-            Whether to push the key at all.
+            Whether to push the key at all (default: True).
         replace_key : bool
             Let the key take the place of another one that lies there: a rotation. That one stays in the history.
         tokenizer : PreTrainedTokenizerBase, optional
@@ -487,25 +482,9 @@ class _WatermarkedModel(PreTrainedModel):
         PlainKeyRefusedError
             Before anything is uploaded, for a plain key and a repository that is not known to be private.
         """
-        from ..hub.push import ModelPush, push_model
+        from ..hub.push import push_model
 
-        options = ModelPush(
-            private=private,
-            key_repo_id=key_repo_id,
-            push_key=push_key,
-            replace_key=replace_key,
-            tokenizer=tokenizer,
-            card={**(card or {}), **({"tags": tags} if tags else {})},
-            handler=handler,
-            timestamp_url=timestamp_url,
-            commit_message=commit_message,
-            commit_description=commit_description,
-            token=token,
-            revision=revision,
-            create_pr=create_pr,
-            max_shard_size=max_shard_size or "50GB",
-        )
-        return push_model(self, repo_id, passphrase, options)
+        return push_model(self, repo_id, passphrase, **options)
 
     # -- what belongs to the wrapped model
 
@@ -549,44 +528,30 @@ _HUB_ARGUMENTS = (
 )
 
 
-def _hub_arguments(kwargs: dict[str, Any]) -> dict[str, Any]:
-    return {name: kwargs[name] for name in _HUB_ARGUMENTS if name in kwargs}
+def _picked(kwargs: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
+    return {name: kwargs[name] for name in names if name in kwargs}
 
 
 def _config_at(path: str | os.PathLike, kwargs: dict[str, Any]) -> PreTrainedConfig | None:
     """The configuration at a path or repository; None where there is none, as in a folder with an adapter alone."""
     try:
-        return AutoConfig.from_pretrained(path, **_hub_arguments(kwargs))
+        return AutoConfig.from_pretrained(path, **_picked(kwargs, _HUB_ARGUMENTS))
     except ConfigurationError:
         raise
     except (OSError, ValueError):
         return None  # the wrapped class loads it, or says better what is missing
 
 
-def _loaded_key(key: Any, passphrase: str | None, **options: Any) -> Any:
-    """The key or ring from the folder or repository it was saved in."""
-    if not isinstance(key, str | os.PathLike):
-        return key
-    return _open(find_files(key, None, **options), passphrase)
-
-
-def _open(path: str | os.PathLike, passphrase: str | None) -> WatermarkKey | KeyRing:
-    """The key or ring in a folder, or in its file."""
-    is_ring = os.path.basename(path) == RING_FILE or os.path.isfile(os.path.join(path, RING_FILE))
-    return (KeyRing if is_ring else WatermarkKey).from_pretrained(path, passphrase=passphrase)
-
-
 def _key_beside(model: str | os.PathLike, passphrase: str | None, kwargs: dict[str, Any]) -> Any:
     """The key that lies beside a model, in its folder or repository, or where its pointer leads."""
     from ..hub.pull import Place, find_key_beside
 
-    names = Place.__dataclass_fields__.keys() & kwargs.keys()
-    path = find_key_beside(model, Place(str(model), **{name: kwargs[name] for name in names}))
+    path = find_key_beside(model, Place(str(model), **_picked(kwargs, PullOptions.__annotations__)))
     if path is None:
         return None
     if os.path.isdir(model):  # in the cache of a private repository a plain key may lie; here somebody would push it
         refuse_model_beside_plain_key(os.path.join(model, kwargs.get("subfolder", "")))
-    return _open(path, passphrase)
+    return load_key_or_ring(path, passphrase)
 
 
 def _checked_key(config: WatermarkedConfig, key: Any, *, replace_key: bool) -> WatermarkKey | KeyRing:
@@ -598,7 +563,7 @@ def _checked_key(config: WatermarkedConfig, key: Any, *, replace_key: bool) -> W
         )
     if not isinstance(key, WatermarkKey | KeyRing):
         raise InvalidKeyError(f"key must be a WatermarkKey, a KeyRing or a path, not {type(key).__name__}")
-    _check_applies(config, key if isinstance(key, WatermarkKey) else key.template())
+    _check_applies(config, key.binding, key.fingerprint)
     if config.key_commitment not in (None, key.identity) and not replace_key:
         raise KeyMismatchError(
             f"this model was saved with the key {config.key_commitment[:16]}, not with {key.fingerprint}; give the "
@@ -619,17 +584,17 @@ def _checked_users(user: Any) -> str | tuple[str, ...]:
     return user if isinstance(user, str) else tuple(users)
 
 
-def _check_applies(config: WatermarkedConfig, key: WatermarkKey) -> None:
+def _check_applies(config: WatermarkedConfig, binding: Binding, fingerprint: str) -> None:
     """Refuse a key that was made for another model."""
     inner = config.victim_config
     for what, of_key, of_model in (
-        ("task", key.task, config.task),
-        ("vocabulary size", key.vocab_size, vocab_size_of(inner)),
-        ("label set", key.labels, labels_of(inner)),
+        ("task", binding.task, config.task),
+        ("vocabulary size", binding.vocab_size, vocab_size_of(inner)),
+        ("label set", binding.labels, labels_of(inner)),
     ):
         if of_key != of_model:
             raise KeyMismatchError(
-                f"the key {key.fingerprint} is for another {what}: the key has {of_key!r}, the model {of_model!r}; "
+                f"the key {fingerprint} is for another {what}: the key has {of_key!r}, the model {of_model!r}; "
                 "give this model's key, or make one with WatermarkKey.generate(model, ...)"
             )
 

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from ..keys.derivation import keystream, to_unit_interval
-from .cosine import SMALLEST_LOG
+from .mark import SMALLEST_LOG
 
 _BOUNDARY = -1  # stands in a message where one text of a pair ends and the other begins
 

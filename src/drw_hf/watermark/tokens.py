@@ -1,13 +1,19 @@
 """Which tokens of a batch count: attended to, not special, and of which text of a pair."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
+import numpy as np
 import torch
+from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 
 from ..errors import InvalidInputError
 from ..keys.hash_rules import SentenceTokens
 from ..keys.key import WatermarkKey
-from .tables import ORDINARY, SEPARATOR, tables_on
+
+ORDINARY, SPECIAL, SEPARATOR = 0, 1, 2
+_Tables = TypeVar("_Tables")
 
 
 @dataclass(frozen=True, repr=False)
@@ -33,7 +39,6 @@ class Query:
                     f"{name} has shape {tuple(tensor.shape)}, input_ids {tuple(self.input_ids.shape)}; a protected "
                     "model needs one entry for every token"
                 )
-
         if self.attention_mask is None and self.pad_token_id is None and len(self.input_ids) > 1:
             raise InvalidInputError(
                 "without an attention_mask and without a pad_token_id in the model's config, padding cannot be told "
@@ -57,10 +62,47 @@ class TokenView:
     ordinary: torch.Tensor
     first_sentence: torch.Tensor
 
+    def rows(self, index: torch.Tensor) -> "TokenView":
+        """The same, some rows of it."""
+        return TokenView(self.ordinary[index], self.first_sentence[index])
+
+
+def on_device(
+    key: WatermarkKey, device: torch.device, make: Callable[[WatermarkKey, torch.device], _Tables]
+) -> _Tables:
+    """Tables of a key on a device, to be looked up by token id: made once by ``make``, and forgotten with the key.
+
+    Tables are the key, so they live outside the model: no buffer, no state dict and no pickle can carry them away.
+    """
+    name = make, device
+    if name not in key._cache:
+        tables = make(key, device)
+        if is_in_torch_dispatch_mode():  # fake tensors are nobody else's tables
+            return tables
+        key._cache[name] = tables
+    return key._cache[name]
+
+
+def token_kinds(key: WatermarkKey, device: torch.device) -> torch.Tensor:
+    """For every token id whether it is ordinary, special or a separator."""
+    kind = np.full(key.vocab_size, ORDINARY, dtype=np.int8)
+    kind[list(key.special_token_ids)] = SPECIAL
+    kind[list(key.separator_token_ids)] = SEPARATOR
+    return torch.from_numpy(kind).to(device)
+
+
+def rule_ranks(key: WatermarkKey, device: torch.device) -> torch.Tensor | None:
+    """For every token id its rank by the hash rule's scores; None for rules that go by position."""
+    scores = key.rule_scores()
+    if scores is None:
+        return None
+    # Ranks are exact in float32, and ties stay ties.
+    return torch.from_numpy(np.unique(scores, return_inverse=True)[1].astype(np.float32)).to(device)
+
 
 def view_tokens(key: WatermarkKey, query: Query) -> TokenView:
     """Tell words from padding and special tokens, and the first text of a pair from the second."""
-    kind = tables_on(key, query.input_ids.device).kind[query.input_ids]
+    kind = on_device(key, query.input_ids.device, token_kinds)[query.input_ids]
     attended = _attended(key, query)
     ordinary = attended & (kind == ORDINARY)
     begun = ordinary.cumsum(dim=-1) > 0
@@ -82,11 +124,11 @@ def hashed_tokens(key: WatermarkKey, query: Query, view: TokenView) -> tuple[tor
     exists = view.ordinary.any(dim=-1)
     if query.input_ids.shape[-1] == 0:
         return torch.zeros_like(exists, dtype=torch.long), exists
-    scores = tables_on(key, query.input_ids.device).scores
+    ranks = on_device(key, query.input_ids.device, rule_ranks)
     tokens = SentenceTokens(
         ordinary=view.ordinary,
         first_sentence=view.first_sentence,
-        scores=None if scores is None else scores[query.input_ids],
+        scores=None if ranks is None else ranks[query.input_ids],
     )
     position = key.hash_rule.choose(tokens).unsqueeze(-1)
     return query.input_ids.gather(-1, position).squeeze(-1), exists

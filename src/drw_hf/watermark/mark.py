@@ -1,0 +1,135 @@
+"""`Mark`: what every mark is, and how one is registered."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar
+
+import torch
+
+from ..errors import InvalidKeyError
+from ..keys.binding import Binding
+from ..keys.derivation import expand
+from ..keys.key import WatermarkKey
+from ..keys.marks import MARKS
+from ..keys.ring import KeyRing
+from ..keys.settings import MarkSettings
+from .tokens import Query, TokenView
+
+SMALLEST_LOG = -1e4  # e to this power is 0 in float32, and unlike log 0 it has a gradient and a finite loss
+
+
+@dataclass(frozen=True)
+class RingUsers:
+    """The users of a key ring whose keys mark a batch: one, or one for every row."""
+
+    ring: KeyRing
+    users: str | tuple[str, ...]
+
+    @property
+    def template(self) -> WatermarkKey:
+        """What the keys of all users have in common."""
+        return self.ring.template()
+
+    def keys(self) -> list[WatermarkKey]:
+        """The users' keys: one, or one for every row."""
+        return [self.ring.key_for(user) for user in ([self.users] if isinstance(self.users, str) else self.users)]
+
+    @cached_property
+    def extracted(self) -> list[bytes]:
+        """For every row what its user's sub-keys are expanded from: making whole keys would cost more than marking."""
+        return self.ring.extracted_keys(self.users)
+
+    def subkeys(self, domain: str) -> list[bytes]:
+        """For every row its user's sub-key for one use."""
+        return [expand(extracted, domain.encode()) for extracted in self.extracted]
+
+
+class Mark(ABC):
+    """How a key's signal gets into a model's answers.
+
+    A mark is one class, registered with :func:`register_mark`; keys name it (``mark="cosine"``). What it does to an
+    answer depends on the answer, the text and the key alone, never on the batch. Once released it never changes what
+    it does.
+
+    Attributes
+    ----------
+    name : str
+        What keys call it.
+    settings_class : type
+        :class:`~drw_hf.keys.MarkSettings`, or a subclass of it (a frozen dataclass) that adds the mark's own settings,
+        each with a default. They are given by name when a key is made, saved in it and covered by its commitment.
+    draws_hard_answers : bool
+        How hard labels come from ŷ. True: a marked item's label is drawn from it, by a keyed function of the text.
+        False: it is the class of highest ŷ.
+    """
+
+    name: ClassVar[str]
+    settings_class: ClassVar[type[MarkSettings]] = MarkSettings
+    draws_hard_answers: ClassVar[bool] = False
+
+    def check(self, settings: MarkSettings, binding: Binding) -> None:  # noqa: B027 (most marks suit every model)
+        """Raise :class:`~drw_hf.errors.InvalidKeyError` for settings that do not suit the mark, or the model."""
+
+    @abstractmethod
+    def apply(
+        self, logits: torch.Tensor, query: Query, view: TokenView, key: WatermarkKey
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Mark a batch with one key.
+
+        Parameters
+        ----------
+        logits : Tensor, shape (batch, m) or (batch, length, m)
+            The model's own, of any float type.
+        query : Query
+            What was asked.
+        view : TokenView
+            Which of its tokens are words, neither padding nor special.
+        key : WatermarkKey
+            Its ``settings`` are of :attr:`settings_class`. What is derived from it, and costs time, can be kept with
+            :func:`~drw_hf.watermark.tokens.on_device`.
+
+        Returns
+        -------
+        log_y : Tensor, like ``logits``, float32
+            log ŷ, at least ``SMALLEST_LOG``; for unmarked items log p̂.
+        marked : Tensor of bool, shape (batch,) or (batch, length)
+            Which items carry the mark.
+        """
+
+    def apply_rows(
+        self, logits: torch.Tensor, query: Query, view: TokenView, keys: Sequence[WatermarkKey]
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Mark every row with its own key; by default :meth:`apply` for each distinct key.
+
+        All keys are of this mark and have the same binding.
+        """
+        rows_of, back = by_group(keys, query.input_ids.device)
+        parts = [self.apply(logits[rows], query.rows(rows), view.rows(rows), key) for key, rows in rows_of]
+        return torch.cat([log_y for log_y, _ in parts])[back], torch.cat([marked for _, marked in parts])[back]
+
+    def apply_users(
+        self, logits: torch.Tensor, query: Query, view: TokenView, users: RingUsers
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Mark every row with its user's key of a ring; by default :meth:`apply_rows` with the whole keys."""
+        return self.apply_rows(logits, query, view, users.keys())
+
+
+def by_group(groups: Iterable[Hashable], device: torch.device) -> tuple[list[tuple[Any, torch.Tensor]], torch.Tensor]:
+    """The rows of each group, and the order that brings rows which were put together group by group back."""
+    rows_of: dict[Hashable, list[int]] = {}
+    for row, group in enumerate(groups):
+        rows_of.setdefault(group, []).append(row)
+    order = torch.tensor([row for rows in rows_of.values() for row in rows], device=device)
+    return [(group, torch.tensor(rows, device=device)) for group, rows in rows_of.items()], torch.argsort(order)
+
+
+def register_mark(mark: type[Mark]) -> type[Mark]:
+    """Make a mark known by its name, so that keys can use it: a decorator for its class.
+
+    The module that does so must be imported wherever such a key is made or loaded.
+    """
+    if mark.name not in MARKS or type(MARKS.get(mark.name)) is not mark:
+        MARKS.add(mark.name, mark(), InvalidKeyError)
+    return mark
