@@ -12,10 +12,11 @@ from .lazy import lazy
 if TYPE_CHECKING:
     from . import asking, detection, errors, evidence, extraction, hub, keys, metrics, planning, tracing  # noqa: F401
     from .asking import label_with_teacher
-    from .detection import DetectionResult, detect, p_snr
+    from .detection import DetectionResult, p_snr
+    from .detection.detect import detect
     from .extraction import DistillationArguments, DistillationTrainer
     from .keys import KeyRing, WatermarkKey
-    from .tracing import identify
+    from .tracing.identify import identify
     from .watermark import (
         WatermarkedConfig,
         WatermarkedModelForSequenceClassification,

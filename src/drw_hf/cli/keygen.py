@@ -75,7 +75,7 @@ def keygen(
     if isinstance(key, KeyRing):
         document["epoch"] = key.epoch
         lines += [
-            "Next, declare your users (one a line in a file), before any of their keys marks anything:",
+            "Next, declare your users (one per line in a file), before any of their keys marks anything:",
             f"  drw-hf ring declare {output} --users users.txt",
             "and protect the model with the ring:",
         ]

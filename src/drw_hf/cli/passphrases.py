@@ -6,18 +6,19 @@ What stands on the command line is shown by ``ps`` and kept in the shell's histo
 import os
 import sys
 from pathlib import Path
+from typing import TypeVar
 
 import typer
 
 from ..asking.models import load_config
 from ..errors import KeyFileError, MissingKeyError, WrongPassphraseError
 from ..keys import KeyRing, WatermarkKey
-from ..keys.files import KEY, RING, RING_FILE, FileKind, kind_of
+from ..keys.files import RING, kind_of
+from ..keys.kept import KeptSecret, find_files
 from ..watermark import WatermarkedConfig
-from ..watermark.configuration import is_hub_id
 
 VARIABLE = "DRW_PASSPHRASE"
-CLASSES: dict[FileKind, type[WatermarkKey] | type[KeyRing]] = {KEY: WatermarkKey, RING: KeyRing}
+Kept = TypeVar("Kept", bound=KeptSecret)
 
 
 def read_passphrase(file: Path | None) -> str | None:
@@ -44,52 +45,38 @@ def open_key(name_or_path: str, passphrase_file: Path | None = None) -> Watermar
     WrongPassphraseError
         When a sealed key does not open, or there is no passphrase and nobody to ask.
     """
-    key, _ = open_sealed(name_or_path, passphrase_file)
-    assert isinstance(key, WatermarkKey)  # as its kind says
-    return key
+    return open_sealed(name_or_path, passphrase_file, WatermarkKey)[0]
 
 
 def open_ring(name_or_path: str, passphrase_file: Path | None = None) -> KeyRing:
     """The same for a key ring."""
-    return open_sealed_ring(name_or_path, passphrase_file)[0]
+    return open_sealed(name_or_path, passphrase_file, KeyRing)[0]
 
 
-def open_sealed_ring(name_or_path: str, passphrase_file: Path | None = None) -> tuple[KeyRing, str | None]:
-    """A ring, with the passphrase that opened it; None for a plain one."""
-    ring, passphrase = open_sealed(name_or_path, passphrase_file, RING)
-    assert isinstance(ring, KeyRing)  # as its kind says
-    return ring, passphrase
-
-
-def open_sealed(
-    name_or_path: str, passphrase_file: Path | None = None, kind: FileKind = KEY
-) -> tuple[WatermarkKey | KeyRing, str | None]:
+def open_sealed(name_or_path: str, passphrase_file: Path | None, kept: type[Kept]) -> tuple[Kept, str | None]:
     """A key or ring, with the passphrase that opened it, to seal it again elsewhere; None for a plain one."""
     place, subfolder = _place(name_or_path)
-    load = CLASSES[kind].from_pretrained
     passphrase = read_passphrase(passphrase_file)
     if passphrase is not None:
-        return load(place, subfolder=subfolder, passphrase=passphrase), passphrase
+        return kept.from_pretrained(place, subfolder=subfolder, passphrase=passphrase), passphrase
     try:
-        return load(place, subfolder=subfolder), None
+        return kept.from_pretrained(place, subfolder=subfolder), None
     except WrongPassphraseError:
         if not sys.stdin.isatty():
             raise WrongPassphraseError(
-                f"the {kind.noun} in {name_or_path} is sealed; give its passphrase with --passphrase-file or in the "
-                f"environment variable {VARIABLE}"
+                f"the {kept.kind.noun} in {name_or_path} is sealed; give its passphrase with --passphrase-file or in "
+                f"the environment variable {VARIABLE}"
             ) from None
-    passphrase = typer.prompt(f"Passphrase of the {kind.noun}", hide_input=True, err=True)
-    return load(place, subfolder=subfolder, passphrase=passphrase), passphrase
+    passphrase = typer.prompt(f"Passphrase of the {kept.kind.noun}", hide_input=True, err=True)
+    return kept.from_pretrained(place, subfolder=subfolder, passphrase=passphrase), passphrase
 
 
-def kind_at(name_or_path: str) -> FileKind:
-    """What lies in a folder or repository: a ring, or else (if anything) a key."""
+def open_key_or_ring(name_or_path: str, passphrase_file: Path | None) -> tuple[WatermarkKey | KeyRing, str | None]:
+    """The same for whichever of the two lies there."""
     place, subfolder = _place(name_or_path)
-    if os.path.exists(place) or not is_hub_id(place):
-        return RING if os.path.isfile(os.path.join(place, RING_FILE)) else KEY
-    from ..hub.pull import pull_key_files
-
-    return kind_of(pull_key_files(place, subfolder=subfolder))
+    if kind_of(find_files(place, subfolder=subfolder)) is RING:
+        return open_sealed(name_or_path, passphrase_file, KeyRing)
+    return open_sealed(name_or_path, passphrase_file, WatermarkKey)
 
 
 def _place(name_or_path: str) -> tuple[str, str]:

@@ -54,14 +54,14 @@ def protect(
     """
     from ..asking.models import load_model, load_tokenizer
     from ..keys import KeyRing
-    from .passphrases import kind_at, open_sealed
+    from .passphrases import open_key_or_ring
 
     if output is None and push is None:
         raise typer.BadParameter("nowhere to put the protected model; pass --output, --push, or both")
     if output is not None:
         check_free(output, overwrite)
     show_progress()
-    opened, passphrase = open_sealed(key, passphrase_file, kind_at(key))
+    opened, passphrase = open_key_or_ring(key, passphrase_file)
     protected = load_model(
         model, task=shared.value_of(task), key=opened, label_kind=shared.value_of(label_kind), replace_key=replace_key
     )

@@ -32,10 +32,11 @@ def declare(
     \b
     Example: drw-hf ring declare my-ring --users users.txt
     """
+    from ..keys import KeyRing
     from ..tracing.users import stream_users
-    from .passphrases import open_sealed_ring
+    from .passphrases import open_sealed
 
-    opened, passphrase = open_sealed_ring(str(ring), passphrase_file)
+    opened, passphrase = open_sealed(str(ring), passphrase_file, KeyRing)
     opened.declare(list(stream_users(users)[0])).save_pretrained(ring, passphrase=passphrase)
     found = opened.declared
     assert found is not None  # they have just been declared
@@ -95,10 +96,11 @@ def key(
     \b
     Example: drw-hf ring key my-ring --user ann --output ann-key
     """
-    from .passphrases import open_sealed_ring
+    from ..keys import KeyRing
+    from .passphrases import open_sealed
 
     check_no_key(output)
-    opened, passphrase = open_sealed_ring(ring, passphrase_file)
+    opened, passphrase = open_sealed(ring, passphrase_file, KeyRing)
     made = opened.key_for(user, epoch)
     passphrase = None if plain else passphrase
     made.save_pretrained(output, passphrase=passphrase)
@@ -172,9 +174,10 @@ def rotate(
     \b
     Example: drw-hf ring rotate my-ring
     """
-    from .passphrases import open_sealed_ring
+    from ..keys import KeyRing
+    from .passphrases import open_sealed
 
-    opened, passphrase = open_sealed_ring(str(ring), passphrase_file)
+    opened, passphrase = open_sealed(str(ring), passphrase_file, KeyRing)
     opened.rotate().save_pretrained(ring, passphrase=passphrase)
     document = {"path": str(ring), "fingerprint": opened.fingerprint, "epoch": opened.epoch}
     lines = [

@@ -21,6 +21,7 @@ from ..registry import Registry
 from .derivation import SECRET_BYTES, order_from
 
 RULES: Registry[type["HashRule"]] = Registry("hash rule")
+UNREGISTERED = "; update drw_hf, or import the module that registers it"  # what helps whoever loads a key
 
 
 @dataclass(frozen=True)
@@ -102,7 +103,7 @@ def resolve_hash_rule(rule: "str | HashRule | None", task: str) -> HashRule:
 
 def load_hash_rule(name: str, settings: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> HashRule:
     """The rule that a key file describes."""
-    rule = RULES.get(name, KeyFileError, "; import the module that registers this key's, or update drw_hf")
+    rule = RULES.get(name, KeyFileError, UNREGISTERED)
     return rule(**settings, **arrays)
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from operator import attrgetter
 from types import MappingProxyType
-from typing import Any, ClassVar, Generic, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar, Unpack
 
 import numpy as np
 import torch
@@ -22,8 +22,7 @@ from .files import KEY, Content, FileKind
 from .frames import forgets_locals
 from .hash_rules import HashRule, resolve_hash_rule
 from .kept import KeptSecret, checked_secret
-from .marks import mark_named
-from .settings import MarkOptions, MarkSettings, settings_from_fields, settings_of
+from .settings import MarkOptions, MarkSettings, mark_named, settings_from_fields, settings_of
 
 _PAPER_ARRAYS = {"v_k": 1, "v_s": 1, "M": 2}  # with the number of their dimensions
 _RULE_ARRAY = "rule."  # what the names of the hash rule's arrays begin with
@@ -34,17 +33,15 @@ class KeyOptions(MarkOptions, BindingOptions, total=False):
     """The keyword arguments by which keys and rings are made: :class:`MarkOptions` and :class:`BindingOptions`."""
 
 
-class _Part(Generic[_Value]):
+class _Part(property, Generic[_Value]):
     """A read-only attribute of a key that is one of its settings, or of its binding."""
 
-    def __init__(self, part: str) -> None:
-        self.part = part
+    def __init__(self, path: str) -> None:
+        super().__init__(attrgetter(path))
 
-    def __set_name__(self, owner: type, name: str) -> None:
-        self.read = attrgetter(f"{self.part}.{name}")
+    if TYPE_CHECKING:
 
-    def __get__(self, key: Any, owner: type | None = None) -> _Value:
-        return self.read(key) if key is not None else self  # type: ignore[return-value]  # the class is asked
+        def __get__(self, key: Any, owner: type | None = None) -> _Value: ...  # type: ignore[override]  # a key asks
 
 
 def now() -> str:
@@ -85,21 +82,21 @@ class WatermarkKey(KeptSecret):
     arrays: Mapping[str, np.ndarray] | None = None
     _cache: dict[Any, Any] = field(default_factory=dict, init=False)  # what was derived: as secret, and never saved
 
-    mark = _Part[str]("settings")
-    target = _Part[int]("settings")
-    frequency = _Part[float]("settings")
-    epsilon = _Part[float]("settings")
-    tau = _Part[float]("settings")
-    law = _Part[Law]("settings")
-    dimension = _Part[int]("settings")
-    scope = _Part[Scope]("settings")
-    hash_rule = _Part[HashRule]("settings")
-    task = _Part[Task]("binding")
-    labels = _Part[tuple[str, ...]]("binding")
-    vocab_size = _Part[int]("binding")
-    special_token_ids = _Part[tuple[int, ...]]("binding")
-    separator_token_ids = _Part[tuple[int, ...]]("binding")
-    tokenizer_fingerprint = _Part[str | None]("binding")
+    mark = _Part[str]("settings.mark")
+    target = _Part[int]("settings.target")
+    frequency = _Part[float]("settings.frequency")
+    epsilon = _Part[float]("settings.epsilon")
+    tau = _Part[float]("settings.tau")
+    law = _Part[Law]("settings.law")
+    dimension = _Part[int]("settings.dimension")
+    scope = _Part[Scope]("settings.scope")
+    hash_rule = _Part[HashRule]("settings.hash_rule")
+    task = _Part[Task]("binding.task")
+    labels = _Part[tuple[str, ...]]("binding.labels")
+    vocab_size = _Part[int]("binding.vocab_size")
+    special_token_ids = _Part[tuple[int, ...]]("binding.special_token_ids")
+    separator_token_ids = _Part[tuple[int, ...]]("binding.separator_token_ids")
+    tokenizer_fingerprint = _Part[str | None]("binding.tokenizer_fingerprint")
 
     def __post_init__(self) -> None:
         # Messages never show the secret.

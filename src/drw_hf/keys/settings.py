@@ -5,6 +5,7 @@ of these.
 """
 
 import dataclasses
+import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self, TypedDict
@@ -12,12 +13,13 @@ from typing import Any, Self, TypedDict
 import numpy as np
 
 from ..checks import check_choice, in_range, whole_number
-from ..errors import InvalidKeyError, KeyFileError
+from ..errors import DrwError, InvalidKeyError, KeyFileError
+from ..registry import Registry
 from .choices import LAWS, SCOPES, Law, Scope
-from .hash_rules import HashRule, load_hash_rule
-from .marks import mark_named
+from .hash_rules import UNREGISTERED, HashRule, load_hash_rule
 
 PAPERS_MARK = "cosine"
+MARKS: Registry[Any] = Registry("mark")  # of drw_hf.watermark.Mark, which stands above keys
 
 
 class MarkOptions(TypedDict, total=False):
@@ -97,6 +99,12 @@ class MarkSettings:
             del fields["mark"]
         rule = self.hash_rule
         return {**fields, "hash_rule": None if rule is None else {"name": rule.name, "settings": rule.settings()}}
+
+
+def mark_named(name: str, error: type[DrwError] = InvalidKeyError) -> Any:
+    """The registered mark of this name, a :class:`drw_hf.watermark.Mark`."""
+    importlib.import_module("drw_hf.watermark")  # it registers the marks of the package
+    return MARKS.get(name, error, UNREGISTERED)
 
 
 def settings_of(mark: str = PAPERS_MARK, **fields: Any) -> MarkSettings:

@@ -75,6 +75,8 @@ class WatermarkedConfig(PreTrainedConfig):
         self.check_choices()
         if isinstance(self.victim_config, PreTrainedConfig):  # the above made one of a dict
             self.adopt(self.victim_config)
+            if kwargs.get("output_attentions"):
+                self.output_attentions = True
 
     def check_choices(self) -> None:
         """Refuse settings that are none of their choices."""
@@ -169,3 +171,5 @@ class WatermarkedConfig(PreTrainedConfig):
         victim_config = self.__dict__.get("victim_config")
         if isinstance(victim_config, PreTrainedConfig):
             victim_config.output_attentions = value
+        else:
+            self.__dict__["_output_attentions"] = value

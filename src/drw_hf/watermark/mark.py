@@ -12,9 +12,8 @@ from ..errors import InvalidKeyError
 from ..keys.binding import Binding
 from ..keys.derivation import expand
 from ..keys.key import WatermarkKey
-from ..keys.marks import MARKS
 from ..keys.ring import KeyRing
-from ..keys.settings import MarkSettings
+from ..keys.settings import MARKS, MarkSettings
 from .tokens import Query, TokenView
 
 SMALLEST_LOG = -1e4  # e to this power is 0 in float32, and unlike log 0 it has a gradient and a finite loss

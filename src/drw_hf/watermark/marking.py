@@ -11,8 +11,8 @@ from ..errors import InvalidInputError, ModelOutputError
 from ..keys.choices import LabelKind, Sampling
 from ..keys.derivation import DRAWS
 from ..keys.key import WatermarkKey
-from ..keys.marks import MARKS
-from .mark import RingUsers, by_group
+from ..keys.settings import MARKS
+from .mark import Mark, RingUsers, by_group
 from .sampling import draw, hard_output, keyed_uniforms, text_messages
 from .tokens import Query, TokenView, view_tokens
 
@@ -56,7 +56,8 @@ def protect(
     _check_shape(logits, query, first)
     if isinstance(keys, list) and any(key.mark != first.mark or key.binding != first.binding for key in keys):
         return _protect_apart(logits, query, keys, options, generator)
-    mark, view = MARKS.get(first.mark), view_tokens(first, query)
+    mark: Mark = MARKS.get(first.mark)
+    view = view_tokens(first, query)
     if isinstance(keys, WatermarkKey):
         log_y, marked = mark.apply(logits, query, view, keys)
     elif isinstance(keys, RingUsers):
