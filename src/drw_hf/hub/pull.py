@@ -112,12 +112,7 @@ def pull_key_files(repo_id: str, kind: FileKind | None = None, **options: Unpack
     place = Place(repo_id, **options)
     kinds, noun, maker = (KINDS, "key", "WatermarkKey") if kind is None else ((kind,), kind.noun, kind.maker)
     where = join(place.repo_id, place.subfolder)
-    try:
-        path = find_key_files(place, kinds)
-    except HubError:
-        if not place.offline:
-            raise
-        path = None
+    path = find_key_files(place, kinds)
     if path is None:
         if place.offline:
             raise KeyFileError(
@@ -133,12 +128,15 @@ def pull_key_files(repo_id: str, kind: FileKind | None = None, **options: Unpack
 
 def find_key_files(place: Place, kinds: Sequence[FileKind] = KINDS) -> Path | None:
     """The key or ring of a repository, its own or the one it points to; None where there is neither."""
-    commit = place.commit()
-    found = _key_at(place, commit, kinds)
-    if found is None:
-        pointer = place.fetch(POINTER_FILE, commit)
-        found = None if pointer is None else follow_pointer(Pointer.read(pointer), place)
-    return found
+    try:
+        commit = place.commit()
+        found = _key_at(place, commit, kinds)
+        pointer = place.fetch(POINTER_FILE, commit) if found is None else None
+        return found if pointer is None else follow_pointer(Pointer.read(pointer), place)
+    except HubError:
+        if place.offline:  # the cache does not have it
+            return None
+        raise
 
 
 def find_key_beside(model: str | os.PathLike, place: Place) -> Path | None:
@@ -150,14 +148,7 @@ def find_key_beside(model: str | os.PathLike, place: Place) -> Path | None:
                 return folder / kind.file
         pointer = folder / POINTER_FILE
         return follow_pointer(Pointer.read(pointer), place) if pointer.is_file() else None
-    if not is_hub_id(model):
-        return None
-    try:
-        return find_key_files(place)
-    except HubError:
-        if place.offline:  # transformers says what is missing from the cache
-            return None
-        raise
+    return find_key_files(place) if is_hub_id(model) else None
 
 
 def follow_pointer(pointer: Pointer, place: Place) -> Path:

@@ -9,27 +9,26 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Unpack
 
 from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi, constants
 from huggingface_hub.errors import RepositoryNotFoundError
 
+from ..checks import check_options
 from ..errors import ConfigurationError, HubError, KeyMismatchError, MissingKeyError, PlainKeyRefusedError
 from ..evidence.commitments import commitment_files, refuse_anything_else
 from ..evidence.timestamps import request_timestamp
 from ..keys.binding import tokenizer_fingerprint
 from ..keys.files import KINDS, POINTER_FILE, parse_json
-from ..keys.kept import KeptSecret
+from ..keys.kept import KeptSecret, KeyPushOptions, PushOptions
 from ..keys.key import WatermarkKey
 from ..keys.ring import KeyRing
 from ..keys.sealing import check_passphrase
 from ..repositories.requests import full_name, hub_errors, read_file
+from ..watermark.modeling import ModelPushOptions, _WatermarkedModel
 from .card import model_card
 from .handler import handler_files
 from .pull import Pointer, join
-
-if TYPE_CHECKING:
-    from ..watermark.modeling import _WatermarkedModel
 
 CARD = "README.md"
 _CARD_ARGUMENTS = inspect.signature(model_card).parameters.keys() - {"model", "existing"}
@@ -43,44 +42,6 @@ _WEIGHTS = (
     "adapter_config.json",
     "adapter_model.*",
 )
-
-
-@dataclass(frozen=True, kw_only=True)
-class Push:
-    """How to push: see :class:`~drw_hf.keys.kept.PushOptions`."""
-
-    private: bool | None = True
-    commit_message: str | None = None
-    token: bool | str | None = None
-    revision: str | None = None
-    create_pr: bool = False
-    replace_key: bool = False
-
-
-@dataclass(frozen=True, kw_only=True)
-class KeyPush(Push):
-    """How to push a key alone, and where in the repository."""
-
-    subfolder: str = ""
-
-
-@dataclass(frozen=True, kw_only=True)
-class ModelPush(Push):
-    """What to push beside a protected model's weights, and how."""
-
-    key_repo_id: str | None = None
-    push_key: bool = True
-    tokenizer: Any = None
-    card: Mapping[str, Any] | None = None
-    handler: bool = False
-    timestamp_url: str | None = None
-    tags: list[str] | None = None
-    commit_description: str | None = None
-    max_shard_size: int | str | None = None
-
-    def card_fields(self) -> dict[str, Any]:
-        """What is said for the model card."""
-        return {**(self.card or {}), **({"tags": self.tags} if self.tags else {})}
 
 
 @dataclass(frozen=True)
@@ -175,36 +136,42 @@ class Repository:
                 raise HubError(f"the .gitignore in {self.repo_id} leaves out {path}, so the key would not be pushed")
 
 
-def push_model(model: "_WatermarkedModel", repo_id: str, passphrase: str | None, **options: Any) -> Any:
+def push_model(
+    model: _WatermarkedModel, repo_id: str, passphrase: str | None, **options: Unpack[ModelPushOptions]
+) -> Any:
     """Push a protected model, with its key beside it or in another repository; the parameters are the model's.
 
     What can be refused is refused before anything is uploaded. The key goes first where it goes elsewhere, and all
     that belongs into the model's own repository is one commit: there is never a model without its key.
     """
-    push, key = ModelPush(**options), model.key
+    check_options(options, ModelPushOptions)
+    key = model.key
     if key is None:
         raise MissingKeyError(
             "this protected model has lost its key, so it cannot be pushed with it; load it with from_pretrained(..., "
             "key=...) first"
         )
-    _check_options(push, repo_id, key, passphrase)
-    model_card(model, **push.card_fields())  # says now, not halfway, if it cannot be written
-    api = HfApi(token=push.token, library_name="drw_hf")
-    repo_id = full_name(api, repo_id)
-    elsewhere = full_name(api, push.key_repo_id) if push.push_key and push.key_repo_id is not None else None
-    plain = push.push_key and passphrase is None
+    key_goes, timestamp_url = options.get("push_key", True), options.get("timestamp_url")
+    tags, tokenizer = options.get("tags"), options.get("tokenizer")
+    about = {**(options.get("card") or {}), **({"tags": tags} if tags else {})}
+    _check_what_is_pushed(key, passphrase, options, about)
+    model_card(model, **about)  # says now, not halfway, if it cannot be written
+    api = HfApi(token=options.get("token"), library_name="drw_hf")
+    repo_id, key_repo_id = full_name(api, repo_id), options.get("key_repo_id")
+    elsewhere = None if key_repo_id is None else full_name(api, key_repo_id)
+    plain = key_goes and passphrase is None
     plain_here = plain and elsewhere is None
-    _refuse_open_place(api, repo_id, push.private, plain_here)
+    _refuse_open_place(api, repo_id, options.get("private", True), plain_here)
     if elsewhere is not None:
         if elsewhere == repo_id:
             raise ConfigurationError(f"key_repo_id={elsewhere!r} is the model's own repository; leave it out")
         _refuse_open_place(api, elsewhere, True, plain)
 
-    stamp, commitment = None, _commitment_of(key, push.timestamp_url)
-    if push.timestamp_url is not None and commitment is not None and _visibility(api, repo_id) is None:
-        stamp = request_timestamp(commitment, push.timestamp_url)  # no stamp, no repository
-    repository = open_repository(api, repo_id, push, plain_here)
-    there = _refuse_another_key(repository, "", key, push.replace_key, plain_here)
+    stamp, commitment = None, _commitment_of(key, timestamp_url)
+    if timestamp_url is not None and commitment is not None and _visibility(api, repo_id) is None:
+        stamp = request_timestamp(commitment, timestamp_url)  # no stamp, no repository
+    repository = open_repository(api, repo_id, options, plain_here)
+    there = _refuse_another_key(repository, key, options, plain_here)
     if not repository.private:
         warnings.warn(
             f"{repo_id} is public, and the weights of a protected model are those of the clean one: whoever downloads "
@@ -212,69 +179,69 @@ def push_model(model: "_WatermarkedModel", repo_id: str, passphrase: str | None,
             stacklevel=4,
         )
     with tempfile.TemporaryDirectory(prefix="drw_hf-") as folder:
-        model.save_pretrained(folder, max_shard_size=push.max_shard_size or "50GB")
-        if push.tokenizer is not None:
-            push.tokenizer.save_pretrained(folder)
+        model.save_pretrained(folder, max_shard_size=options.get("max_shard_size") or "50GB")
+        if tokenizer is not None:
+            tokenizer.save_pretrained(folder)
         files: dict[str, Path | bytes] = {
             path.relative_to(folder).as_posix(): path for path in Path(folder).rglob("*") if path.is_file()
         }
         existing = repository.read(CARD)
         text = None if existing is None else existing.decode(errors="surrogateescape")
-        files[CARD] = model_card(model, existing=text, **push.card_fields()).encode(errors="surrogateescape")
-        if push.handler:
+        files[CARD] = model_card(model, existing=text, **about).encode(errors="surrogateescape")
+        if options.get("handler"):
             files.update(_handler_beside(repository))
         if commitment is not None:
-            files.update(_missing_commitment(repository, commitment, push.timestamp_url, stamp))
+            files.update(_missing_commitment(repository, commitment, timestamp_url, stamp))
         if elsewhere is not None:  # into a folder of its own
-            target = KeyPush(subfolder=key.fingerprint, replace_key=push.replace_key)
-            pushed = _push_key(api, key, elsewhere, passphrase, target)
+            into: KeyPushOptions = {"subfolder": key.fingerprint, "replace_key": options.get("replace_key", False)}
+            pushed = _push_key(api, key, elsewhere, passphrase, into)
             pointer = Pointer(elsewhere, pushed.oid, key.fingerprint, key.identity)
             files[POINTER_FILE] = (json.dumps(pointer.to_document(), indent=2) + "\n").encode()
-        elif push.push_key:
+        elif key_goes:
             files.update(key.to_files(passphrase=passphrase))
         stale = {path for path in repository.files for pattern in _WEIGHTS if fnmatch(path, pattern)}
-        if push.push_key or (there is not None and there.commitment != key.identity):
+        if key_goes or (there is not None and there.commitment != key.identity):
             stale |= _KEY_FILES  # without a key to push, one that is there stays if it is this model's
         return repository.commit(
             files,
             stale,
-            push.commit_message or "Upload protected model",
+            options.get("commit_message") or "Upload protected model",
             plain=plain_here,
-            commit_description=push.commit_description,
-            create_pr=push.create_pr,
+            commit_description=options.get("commit_description"),
+            create_pr=options.get("create_pr", False),
         )
 
 
-def push_key(key: KeptSecret, repo_id: str, passphrase: str | None, **options: Any) -> Any:
+def push_key(key: KeptSecret, repo_id: str, passphrase: str | None, **options: Unpack[KeyPushOptions]) -> Any:
     """Push a key or ring alone; the parameters are those of :meth:`~drw_hf.keys.kept.KeptSecret.push_to_hub`."""
-    push = KeyPush(**options)
+    check_options(options, KeyPushOptions)
     if passphrase is not None:
         check_passphrase(passphrase)
-    api = HfApi(token=push.token, library_name="drw_hf")
-    return _push_key(api, key, full_name(api, repo_id), passphrase, push)
+    api = HfApi(token=options.get("token"), library_name="drw_hf")
+    return _push_key(api, key, full_name(api, repo_id), passphrase, options)
 
 
-def _push_key(api: HfApi, key: KeptSecret, repo_id: str, passphrase: str | None, push: KeyPush) -> Any:
-    plain = passphrase is None
-    _refuse_open_place(api, repo_id, push.private, plain)
-    repository = open_repository(api, repo_id, push, plain)
-    _refuse_another_key(repository, push.subfolder, key, push.replace_key, plain)
-    files = {join(push.subfolder, name): content for name, content in key.to_files(passphrase=passphrase).items()}
-    stale = {join(push.subfolder, name) for name in _KEY_FILES} - files.keys()
-    message = push.commit_message or f"Upload key {key.fingerprint}"
-    return repository.commit(files, stale, message, plain=plain, create_pr=push.create_pr)
+def _push_key(api: HfApi, key: KeptSecret, repo_id: str, passphrase: str | None, options: KeyPushOptions) -> Any:
+    plain, subfolder = passphrase is None, options.get("subfolder", "")
+    _refuse_open_place(api, repo_id, options.get("private", True), plain)
+    repository = open_repository(api, repo_id, options, plain)
+    _refuse_another_key(repository, key, options, plain, subfolder)
+    files = {join(subfolder, name): content for name, content in key.to_files(passphrase=passphrase).items()}
+    stale = {join(subfolder, name) for name in _KEY_FILES} - files.keys()
+    message = options.get("commit_message") or f"Upload key {key.fingerprint}"
+    return repository.commit(files, stale, message, plain=plain, create_pr=options.get("create_pr", False))
 
 
-def open_repository(api: HfApi, repo_id: str, push: Push, plain: bool) -> Repository:
+def open_repository(api: HfApi, repo_id: str, options: PushOptions, plain: bool) -> Repository:
     """Make a repository (and branch) if it is not there, and look at it.
 
     ``plain``: a plain key is to go there, so it must be private beyond doubt.
     """
-    revision = push.revision
+    revision = options.get("revision")
     with hub_errors(repo_id, "pushing to", revision):
         if _visibility(api, repo_id) is None:
-            api.create_repo(repo_id, private=push.private, exist_ok=True)
-        if revision is not None and not revision.startswith("refs/pr/") and not push.create_pr:
+            api.create_repo(repo_id, private=options.get("private", True), exist_ok=True)
+        if revision is not None and not revision.startswith("refs/pr/") and not options.get("create_pr"):
             api.create_branch(repo_id, branch=revision, exist_ok=True)
         info = api.model_info(repo_id, revision=revision)
     if plain and info.private is not True:
@@ -284,21 +251,22 @@ def open_repository(api: HfApi, repo_id: str, push: Push, plain: bool) -> Reposi
     return Repository(api, repo_id, revision, info.private is True, info.sha, files)
 
 
-def _check_options(push: ModelPush, repo_id: str, key: KeptSecret, passphrase: str | None) -> None:
-    if not push.push_key:
-        for name, value in (("a passphrase", passphrase), ("key_repo_id", push.key_repo_id)):
+def _check_what_is_pushed(
+    key: KeptSecret, passphrase: str | None, options: ModelPushOptions, about: Mapping[str, Any]
+) -> None:
+    if not options.get("push_key", True):
+        for name, value in (("a passphrase", passphrase), ("key_repo_id", options.get("key_repo_id"))):
             if value is not None:
                 raise ConfigurationError(f"push_key=False pushes no key, so {name} has no use; leave one of them out")
     if passphrase is not None:
         check_passphrase(passphrase)
-    unknown = push.card_fields().keys() - _CARD_ARGUMENTS
+    unknown = about.keys() - _CARD_ARGUMENTS
     if unknown:
         raise ConfigurationError(f"card={sorted(unknown)}: expected some of {sorted(_CARD_ARGUMENTS)}")
-    tokenizer, known = push.tokenizer, key.binding.tokenizer_fingerprint
+    tokenizer, known = options.get("tokenizer"), key.binding.tokenizer_fingerprint
     if tokenizer is not None and known not in (None, tokenizer_fingerprint(tokenizer)):
         raise KeyMismatchError(
-            f"the key {key.fingerprint} was made with another tokenizer than the one to be pushed to {repo_id}; give "
-            "the model's own"
+            f"the key {key.fingerprint} was made with another tokenizer than the one to be pushed; give the model's"
         )
 
 
@@ -333,11 +301,11 @@ def _refusal(repo_id: str, why: str) -> PlainKeyRefusedError:
 
 
 def _refuse_another_key(
-    repository: Repository, subfolder: str, key: KeptSecret, replace_key: bool, plain: bool
+    repository: Repository, key: KeptSecret, options: PushOptions, plain: bool, subfolder: str = ""
 ) -> KeyThere | None:
     """The key that is there, if it may be replaced by this one."""
     found = repository.key_there(subfolder)
-    if found is None or replace_key:
+    if found is None or options.get("replace_key"):
         return found
     where = join(repository.repo_id, subfolder)
     if found.commitment != key.identity:

@@ -11,6 +11,7 @@ table is never needed for them.
 import hmac
 import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import torch
@@ -25,6 +26,11 @@ TABLES = "direct/tables"
 DRAWS = "hard labels"
 MATRIX = "paper/M"
 _ROWS_AT_ONCE = 512  # bounds the memory of deriving M; small enough for the cache, and for torch to use one thread
+
+
+def is_hexadecimal(text: Any) -> bool:
+    """Whether this is a text of 32 bytes (a secret, a hash), in hexadecimal digits of lower case."""
+    return isinstance(text, str) and len(text) == 2 * SECRET_BYTES and set(text) <= set("0123456789abcdef")
 
 
 def subkey(secret: bytes, domain: str) -> bytes:
@@ -66,7 +72,7 @@ def encrypted(stream_key: bytes, blocks: bytes) -> bytes:
 
 
 def to_unit_interval(stream: bytes) -> np.ndarray:
-    """Eight bytes a number, uniform on [0, 1): the top 53 bits of a little-endian 64-bit integer."""
+    """Eight bytes per number, uniform on [0, 1): the top 53 bits of a little-endian 64-bit integer."""
     return (np.frombuffer(stream, dtype="<u8") >> np.uint64(11)) * 2.0**-53
 
 
@@ -107,7 +113,7 @@ def paper_entries(
     stream_key: bytes, token_ids: np.ndarray, v_k: np.ndarray, v_s: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Phase and selection hashes of some tokens under law ``paper``, without the rows of M being put together."""
-    vectors = np.zeros((4 * _blocks_a_row(len(v_k)), 2))
+    vectors = np.zeros((4 * _blocks_per_row(len(v_k)), 2))
     vectors[: len(v_k)] = np.stack([v_k, v_s], axis=1)
 
     def products_of(chunk: np.ndarray) -> np.ndarray:
@@ -118,12 +124,12 @@ def paper_entries(
 
 
 def _normal_columns(stream_key: bytes, token_ids: np.ndarray, dimension: int) -> tuple[np.ndarray, np.ndarray]:
-    """The even and the odd columns of some rows of M: four 32-bit numbers a block, two by two through Box-Muller."""
-    blocks_a_row = _blocks_a_row(dimension)
+    """The even and the odd columns of some rows of M: four 32-bit numbers per block, two by two through Box-Muller."""
+    blocks_per_row = _blocks_per_row(dimension)
     if len(token_ids) and (np.diff(token_ids) == 1).all():
-        stream = keystream(stream_key, int(token_ids[0]) * blocks_a_row, len(token_ids) * blocks_a_row)
+        stream = keystream(stream_key, int(token_ids[0]) * blocks_per_row, len(token_ids) * blocks_per_row)
     else:
-        blocks = token_ids[:, None] * blocks_a_row + np.arange(blocks_a_row)
+        blocks = token_ids[:, None] * blocks_per_row + np.arange(blocks_per_row)
         stream = keystream_blocks(stream_key, blocks.ravel())
     pairs = np.frombuffer(stream, dtype="<u4").reshape(-1, 2)
     # In place, since passing over memory is what most of the time goes into.
@@ -138,11 +144,11 @@ def _normal_columns(stream_key: bytes, token_ids: np.ndarray, dimension: int) ->
     even, odd = torch.cos(turned).numpy(), torch.sin(turned).numpy()
     even *= radius
     odd *= radius
-    shape = len(token_ids), 2 * blocks_a_row  # a number each, not −1: there may be no tokens
+    shape = len(token_ids), 2 * blocks_per_row  # a number each, not −1: there may be no tokens
     return even.reshape(shape), odd.reshape(shape)
 
 
-def _blocks_a_row(dimension: int) -> int:
+def _blocks_per_row(dimension: int) -> int:
     return (dimension + 3) // 4
 
 

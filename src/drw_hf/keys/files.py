@@ -285,27 +285,16 @@ def _read_arrays(path: Path, expected_digest: str, secret: Any) -> dict[str, np.
         content = path.read_bytes()
     except OSError:
         raise KeyFileError(f"{path} is missing: this key's arrays lie beside its JSON; restore the file") from None
-    arrays = _load_arrays(content)
-    if arrays is not None and SEALED_ARRAYS in arrays:
-        content = _unseal_arrays(arrays[SEALED_ARRAYS].tobytes(), secret)
-        arrays = _load_arrays(content)
+    arrays = None
+    with contextlib.suppress(InvalidTag, SafetensorError, ValueError, KeyError, TypeError):
+        arrays = load_arrays(content)
+        if SEALED_ARRAYS in arrays:
+            sealed = arrays[SEALED_ARRAYS].tobytes()
+            content = _arrays_cipher(secret).decrypt(sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:], None)
+            arrays = load_arrays(content)
     if arrays is None or _digest(content) != expected_digest:
         raise _damaged(path, KEY)
     return arrays
-
-
-def _unseal_arrays(sealed: bytes, secret: Any) -> bytes:
-    try:
-        return _arrays_cipher(secret).decrypt(sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:], None)
-    except (InvalidTag, TypeError, ValueError):
-        return b""
-
-
-def _load_arrays(content: bytes) -> dict[str, np.ndarray] | None:
-    try:
-        return load_arrays(content)
-    except (SafetensorError, ValueError, KeyError, TypeError):
-        return None
 
 
 def parse_json(content: bytes) -> Any:

@@ -18,7 +18,7 @@ import torch
 
 from ..errors import InvalidKeyError, KeyFileError, KeySerializationError
 from ..registry import Registry
-from .derivation import SECRET_BYTES, order_from
+from .derivation import SECRET_BYTES, is_hexadecimal, order_from
 
 RULES: Registry[type["HashRule"]] = Registry("hash rule")
 UNREGISTERED = "; update drw_hf, or import the module that registers it"  # what helps whoever loads a key
@@ -107,10 +107,6 @@ def load_hash_rule(name: str, settings: Mapping[str, Any], arrays: Mapping[str, 
     return rule(**settings, **arrays)
 
 
-def _highest(scores: torch.Tensor, where: torch.Tensor) -> torch.Tensor:
-    return scores.masked_fill(~where, float("-inf")).argmax(dim=-1)
-
-
 @register_hash_rule
 class TokenRule(HashRule):
     """Token tasks: every token is hashed by itself."""
@@ -132,10 +128,6 @@ class SecondRule(HashRule):
         place = tokens.first_sentence.cumsum(dim=-1)
         wanted = place[:, -1:].clamp(max=2)
         return (tokens.first_sentence & (place == wanted)).int().argmax(dim=-1)
-
-
-def _is_order_key(text: Any) -> bool:
-    return isinstance(text, str) and len(text) == 2 * SECRET_BYTES and set(text) <= set("0123456789abcdef")
 
 
 def _checked_frequencies(frequencies: Any) -> np.ndarray:
@@ -168,7 +160,7 @@ class _FrequencyRule(HashRule):
 
     def choose(self, tokens: SentenceTokens) -> torch.Tensor:
         assert tokens.scores is not None  # rules of this kind always have token_scores
-        return _highest(tokens.scores, tokens.ordinary)
+        return tokens.scores.masked_fill(~tokens.ordinary, float("-inf")).argmax(dim=-1)
 
 
 @register_hash_rule
@@ -212,7 +204,7 @@ class KeyedRule(_FrequencyRule):
 
     def __init__(self, frequencies: Any = None, order_key: str | None = None) -> None:
         super().__init__(frequencies)
-        if order_key is not None and not _is_order_key(order_key):
+        if order_key is not None and not is_hexadecimal(order_key):
             raise InvalidKeyError(f"order_key must be {2 * SECRET_BYTES} hexadecimal digits in lower case, or None")
         object.__setattr__(self, "_order_key", order_key)
 

@@ -17,6 +17,7 @@ from typing import Any, Self
 import numpy as np
 
 from ..errors import InvalidInputError
+from .derivation import is_hexadecimal
 from .key import WatermarkKey
 
 HASH_BYTES = 32
@@ -145,7 +146,7 @@ def verify_proof(proof: UserProof, key: WatermarkKey, commitment: str) -> bool:
 
     Needs neither the ring nor its master secret; an altered proof, another key and another commitment give False.
     """
-    if not _well_formed(proof) or not _is_hash(commitment) or not isinstance(key, WatermarkKey):
+    if not _well_formed(proof) or not is_hexadecimal(commitment) or not isinstance(key, WatermarkKey):
         return False
     leaf = leaf_hash(bytes.fromhex(proof.key_commitment), proof.user.encode())
     root = root_from_path(leaf, proof.index, proof.count, [bytes.fromhex(sibling) for sibling in proof.path])
@@ -166,12 +167,8 @@ def _well_formed(proof: UserProof) -> bool:
         and type(proof.count) is int
         and 0 <= proof.index < proof.count < 2**63
         and isinstance(proof.path, tuple)
-        and all(map(_is_hash, (*proof.path, proof.root, proof.key_commitment)))
+        and all(map(is_hexadecimal, (*proof.path, proof.root, proof.key_commitment)))
     )
-
-
-def _is_hash(text: Any) -> bool:
-    return isinstance(text, str) and len(text) == 2 * HASH_BYTES and set(text) <= set("0123456789abcdef")
 
 
 def _node_hash(children: bytes) -> bytes:

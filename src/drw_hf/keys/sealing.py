@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
 
 from ..errors import KeyFileError, WrongPassphraseError
 
-COST = 2**17  # scrypt's N: 128 MB and about half a second a guess
+COST = 2**17  # scrypt's N: 128 MB and about half a second per guess
 _BLOCK_SIZE, _PARALLELISM = 8, 1
 _MAX_COST = 2**20  # 128 · N · r bytes, so 1 GiB: what a file may make its reader allocate
 
