@@ -101,6 +101,14 @@ def test_a_mark_must_be_known_and_get_its_own_settings(nudge):
         key.replace(settings=MarkSettings(mark="nudge", target=1))
 
 
+def test_a_mark_may_do_without_a_target_class(nudge):
+    with pytest.raises(InvalidKeyError, match="target=None"):
+        make_key(make_model(), target=None, mark="nudge")
+    nudge.has_target = False
+    assert make_key(make_model(), target=None, mark="nudge").target == 0
+    assert make_key(make_model(), target="positive", mark="nudge").target == 1
+
+
 def test_a_mark_may_refuse_settings_and_a_name_is_given_once(nudge):
     class Picky(nudge):
         name = "picky"

@@ -138,7 +138,7 @@ class WatermarkKey(KeptSecret):
         cls,
         model: Any,
         *,
-        target: str | int,
+        target: str | int | None,
         tokenizer: Any = None,
         secret: bytes | None = None,
         **options: Unpack[KeyOptions],
@@ -150,8 +150,8 @@ class WatermarkKey(KeptSecret):
         model : PreTrainedModel or PreTrainedConfig
             What is to be protected: it gives the vocabulary, the labels and (by its class or
             ``config.architectures``) the task.
-        target : str or int
-            The target class c*, by label name or number.
+        target : str, int or None
+            The target class c*, by label name or number; None for a mark without one.
         tokenizer : PreTrainedTokenizerBase, optional
             Names the special tokens, and lets the key recognise its tokenizer later.
         secret : bytes, optional
@@ -182,7 +182,7 @@ class WatermarkKey(KeptSecret):
         v_s: Any,
         M: Any,
         config: Any,
-        target: str | int,
+        target: str | int | None,
         tokenizer: Any = None,
         secret: bytes | None = None,
         **options: Unpack[KeyOptions],
@@ -363,14 +363,18 @@ del WatermarkKey.__dataclass_fields__
 setattr(WatermarkKey, "__init__", forgets_locals(WatermarkKey.__init__))  # noqa: B010  # mypy knows no other way
 
 
-def _settings_and_binding(model: Any, target: str | int, tokenizer: Any, options: Mapping[str, Any]) -> dict[str, Any]:
+def _settings_and_binding(
+    model: Any, target: str | int | None, tokenizer: Any, options: Mapping[str, Any]
+) -> dict[str, Any]:
     """How a key is to mark, and what it is bound to, from the options by which it is made."""
     of_binding = BindingOptions.__annotations__.keys() & options.keys()
     binding = Binding.of(model, tokenizer, **{name: options[name] for name in of_binding})
     chosen = {name: value for name, value in options.items() if name not in of_binding}
     chosen["hash_rule"] = resolve_hash_rule(chosen.get("hash_rule"), binding.task)
-    number = class_number(target, binding.labels, error=InvalidKeyError)
-    return {"settings": settings_of(**chosen, target=number), "binding": binding}
+    settings = settings_of(**chosen)
+    if target is not None or mark_named(settings.mark).has_target:
+        settings = settings.replace(target=class_number(target, binding.labels, error=InvalidKeyError))
+    return {"settings": settings, "binding": binding}
 
 
 def _as_array(values: Any, name: str, ndim: int) -> np.ndarray:

@@ -118,7 +118,7 @@ class KeyRing(KeptSecret):
         cls,
         model: Any,
         *,
-        target: str | int,
+        target: str | int | None,
         tokenizer: Any = None,
         secret: bytes | None = None,
         **options: Unpack[KeyOptions],

@@ -59,6 +59,8 @@ class Mark(ABC):
     settings_class : type
         :class:`~drw_hf.keys.MarkSettings`, or a subclass of it (a frozen dataclass) that adds the mark's own settings,
         each with a default. They are given by name when a key is made, saved in it and covered by its commitment.
+    has_target : bool
+        Whether one class is the target (``key.target``); False for marks that every class carries.
     draws_hard_answers : bool
         How hard labels come from ŷ. True: a marked item's label is drawn from it, by a keyed function of the text.
         False: it is the class of highest ŷ.
@@ -66,6 +68,7 @@ class Mark(ABC):
 
     name: ClassVar[str]
     settings_class: ClassVar[type[MarkSettings]] = MarkSettings
+    has_target: ClassVar[bool] = True
     draws_hard_answers: ClassVar[bool] = False
 
     def check(self, settings: MarkSettings, binding: Binding) -> None:  # noqa: B027 (most marks suit every model)
