@@ -99,8 +99,7 @@ class WatermarkKey(KeptSecret):
     tokenizer_fingerprint = _Part[str | None]("binding.tokenizer_fingerprint")
 
     def __post_init__(self) -> None:
-        # Messages never show the secret.
-        checked_secret(self.secret)
+        object.__setattr__(self, "secret", checked_secret(self.secret))
         rule = resolve_hash_rule(self.settings.hash_rule, self.task)
         rule.check(self.vocab_size)
         if rule is not self.settings.hash_rule:

@@ -67,15 +67,15 @@ class KeySlot:
     A pickle (and so ``torch.save``, a datasets fingerprint, a spawned process) gets the key's fingerprint at most.
     """
 
-    def __init__(self, key: WatermarkKey | KeyRing | None = None, lost: str | None = None):
+    def __init__(self, key: WatermarkKey | KeyRing | None = None, fingerprint: str | None = None):
         self.key = key
-        self.lost = lost
+        self.fingerprint = fingerprint if key is None else key.fingerprint
 
     def __deepcopy__(self, memo: dict) -> "KeySlot":
-        return KeySlot(self.key, self.lost)
+        return KeySlot(self.key, self.fingerprint)
 
     def __reduce__(self) -> tuple:
-        return KeySlot, (None, self.lost if self.key is None else self.key.fingerprint)
+        return KeySlot, (None, self.fingerprint)
 
 
 class _WatermarkedModel(PreTrainedModel):
@@ -109,8 +109,7 @@ class _WatermarkedModel(PreTrainedModel):
                 f"{type(self).__name__} needs a WatermarkedConfig around a classifier's config; use from_pretrained "
                 "or from_model, which make it"
             )
-        _check_task(config, self.task)
-        key = _checked_key(config, key, replace_key=replace_key)
+        key = _checked_key(config, self.task, key, replace_key)
         super().__init__(config)
         if victim is None:
             victim = self._auto_model.from_config(config.victim_config)
@@ -209,8 +208,7 @@ class _WatermarkedModel(PreTrainedModel):
         for name, value in options.items():
             setattr(config, name, value)
         config.check_choices()
-        _check_task(config, cls.task)
-        key = _checked_key(config, key, replace_key=replace_key)
+        key = _checked_key(config, cls.task, key, replace_key)
         return super().from_pretrained(
             pretrained_model_name_or_path, *model_args, config=config, key=key, replace_key=replace_key, **kwargs
         )
@@ -339,9 +337,9 @@ class _WatermarkedModel(PreTrainedModel):
     def _checked(self, keys: Any, user: str | Sequence[str] | None = None) -> Keys:
         """One key or a list of them, or users of a ring: each for this model."""
         if keys is None:
-            lost = f" (it was {self._key_slot.lost})" if self._key_slot.lost else ""
+            which = f" (it was {self._key_slot.fingerprint})" if self._key_slot.fingerprint else ""
             raise MissingKeyError(
-                f"this protected model has lost its key{lost}: pickling and torch.save leave it behind; load the "
+                f"this protected model has lost its key{which}: pickling and torch.save leave it behind; load the "
                 "model with from_pretrained(..., key=...), or wrap get_base_model() again with from_model"
             )
         if isinstance(keys, KeyRing):
@@ -554,8 +552,13 @@ def _key_beside(model: str | os.PathLike, passphrase: str | None, kwargs: dict[s
     return load_key_or_ring(path, passphrase)
 
 
-def _checked_key(config: WatermarkedConfig, key: Any, *, replace_key: bool) -> WatermarkKey | KeyRing:
-    """The key, if it is one, applies to the model and is the one the model was saved with."""
+def _checked_key(config: WatermarkedConfig, task: str, key: Any, replace_key: bool) -> WatermarkKey | KeyRing:
+    """The key, if the model is for the task, and the key applies to it and is the one the model was saved with."""
+    if config.task != task:
+        raise UnsupportedModelError(
+            f"this is a model for {config.task or 'an unknown task'}, not for {task}; load it with the class of its "
+            "task (WatermarkedModelForSequenceClassification or WatermarkedModelForTokenClassification)"
+        )
     if key is None:
         raise MissingKeyError(
             "a protected model does not load without its key; pass key= (a WatermarkKey or the folder it was saved "
@@ -597,14 +600,6 @@ def _check_applies(config: WatermarkedConfig, binding: Binding, fingerprint: str
                 f"the key {fingerprint} is for another {what}: the key has {of_key!r}, the model {of_model!r}; "
                 "give this model's key, or make one with WatermarkKey.generate(model, ...)"
             )
-
-
-def _check_task(config: WatermarkedConfig, task: str) -> None:
-    if config.task != task:
-        raise UnsupportedModelError(
-            f"this is a model for {config.task or 'an unknown task'}, not for {task}; load it with the class of its "
-            "task (WatermarkedModelForSequenceClassification or WatermarkedModelForTokenClassification)"
-        )
 
 
 def _refuse_merged_weights(model: Any, state_dict: dict[str, Any], prefix: str, *_: Any) -> None:
