@@ -142,7 +142,7 @@ class CommitmentRecord:
                 timestamp_status=fields["timestamp_status"],
                 timestamp_problem=fields["timestamp_problem"],
             )
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             if isinstance(error, EvidenceError):
                 raise
             raise EvidenceError(
