@@ -7,7 +7,7 @@ that a repository can hold those of many keys. Nothing there is ever overwritten
 import dataclasses
 import logging
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime
@@ -22,7 +22,7 @@ from ..keys.files import KEY_FILE, POINTER_FILE, parse_json
 from ..keys.key import WatermarkKey
 from ..keys.ring import KeyRing
 from ..repositories.history import History, Snapshot
-from ..repositories.requests import full_name, hub_errors
+from ..repositories.requests import full_name, hub_errors, read_file
 from .timestamps import Timestamp, check_trust, commitment_bytes, is_stamp_of, request_timestamp, verify_timestamp
 
 logger = logging.getLogger(__name__)
@@ -185,25 +185,21 @@ def publish_commitment(
     commitment = _commitment_of(key)
     text_path, stamp_path = _paths(commitment)
     api = HfApi(token=token, library_name="drw_hf")
-    head: str | None = None
-    files: dict[str, RepoFile] = {}
     repo_id = full_name(api, repo_id, "publishing in")
-    with hub_errors(repo_id, "publishing in"):
+    with hub_errors(repo_id, "publishing in", revision):
         exists = api.repo_exists(repo_id)
-    if exists:
-        info, files = _find(api, repo_id, "model", revision, [text_path, stamp_path])
-        head = info.sha
-        if info.private and not private:
-            logger.warning("%s is private, and a commitment that nobody can look up convinces nobody", repo_id)
-    if timestamp_url is None:
-        files.pop(stamp_path, None)  # a stamp that is there stays as it is
-    history = History(repo_id, token=token)
-    refuse_anything_else(
-        {path: history.read(file, head) for path, file in files.items() if head is not None}, commitment, repo_id
-    )
+        info = api.repo_info(repo_id, revision=revision) if exists else None
+    head = None if info is None else info.sha
+    if info is not None and info.private and not private:
+        logger.warning("%s is private, and a commitment that nobody can look up convinces nobody", repo_id)
+    paths = [text_path] if timestamp_url is None else [text_path, stamp_path]  # else a stamp stays as it is
+    there = {path: None if head is None else read_file(repo_id, path, head, token=token) for path in paths}
+    refuse_anything_else(there, commitment, repo_id)
 
-    stamp = None if timestamp_url is None or stamp_path in files else request_timestamp(commitment, timestamp_url)
-    missing = {path: what for path, what in commitment_files(commitment, stamp).items() if path not in files}
+    stamp = None
+    if timestamp_url is not None and there[stamp_path] is None:
+        stamp = request_timestamp(commitment, timestamp_url)
+    missing = {path: what for path, what in commitment_files(commitment, stamp).items() if there[path] is None}
     if not missing:
         return f"{api.endpoint}/{repo_id}/commit/{head}"
     with hub_errors(repo_id, "publishing in", revision):
@@ -261,7 +257,11 @@ def verify_commitment(
         check_trust(trusted_roots)
     text_path, stamp_path = _paths(commitment)
     api = HfApi(token=token, library_name="drw_hf")
-    info, stamps_now = _find(api, repo_id, repo_type, revision, [stamp_path])
+    with hub_errors(repo_id, "reading", revision):
+        info = api.repo_info(repo_id, repo_type=repo_type, revision=revision)
+        assert info.sha is not None  # the Hub names the commit it speaks of
+        found = api.get_paths_info(repo_id, [stamp_path], repo_type=repo_type, revision=info.sha)
+    stamps_now = [(file, info.sha) for file in found if isinstance(file, RepoFile)]
     history = History(repo_id, repo_type=repo_type, token=token)
 
     def stamps_in(snapshot: Snapshot) -> list[tuple[RepoFile, str]]:
@@ -281,36 +281,32 @@ def verify_commitment(
                 "publish_commitment before the model is served: a finding made without one is marked as uncommitted"
             )
         # The newest revision's stamp first; the rest of the history is read only if that one will not do.
-        stamps_later = (found for snapshot in snapshots for found in stamps_in(snapshot))
-        stamps = chain([(file, info.sha) for file in stamps_now.values()], stamps_before, stamps_later)
-        verdict = _judge(_contents(history, stamps), commitment, trusted_roots)
-    return CommitmentRecord(commitment, repo_id, repo_type, snapshot.commit, snapshot.date, path, **verdict)
+        stamps_later = (stamp for snapshot in snapshots for stamp in stamps_in(snapshot))
+        stamps = chain(stamps_now, stamps_before, stamps_later)
+        judged = _judge_stamps(history, stamps, commitment, trusted_roots)
+    return CommitmentRecord(commitment, repo_id, repo_type, snapshot.commit, snapshot.date, path, **judged)
 
 
-def _judge(
-    stamps: Iterator[bytes], commitment: str, trusted_roots: Sequence[str | os.PathLike | bytes]
+def _judge_stamps(
+    history: History,
+    files: Iterable[tuple[RepoFile, str]],
+    commitment: str,
+    trusted_roots: Sequence[str | os.PathLike | bytes],
 ) -> dict[str, Any]:
-    """The first stamp that verifies, or why none does, as fields of a record."""
-    problem = None
-    for stamp in stamps:
+    """The first stamp that verifies, or why none does, as fields of a record; each content is looked at once."""
+    problem, seen = None, set()
+    for file, commit in files:
+        if file.blob_id in seen or file.size > _LARGEST_FILE:
+            continue
+        seen.add(file.blob_id)
         if not trusted_roots:
             return {"timestamp_status": "not checked"}
         try:
-            verified = verify_timestamp(stamp, commitment, trusted_roots)
+            verified = verify_timestamp(history.read(file, commit), commitment, trusted_roots)
             return {"timestamp": verified, "timestamp_status": "verified"}
         except TimestampError as error:
             problem = problem or str(error)
     return {"timestamp_status": "absent" if problem is None else "invalid", "timestamp_problem": problem}
-
-
-def _find(
-    api: HfApi, repo_id: str, repo_type: str, revision: str | None, paths: list[str]
-) -> tuple[Any, dict[str, RepoFile]]:
-    """What the Hub says of a repository at a revision, and those of the files that are there."""
-    with hub_errors(repo_id, "reading", revision):
-        info = api.repo_info(repo_id, repo_type=repo_type, revision=revision)
-        found = api.get_paths_info(repo_id, paths, repo_type=repo_type, revision=info.sha)
-    return info, {file.path: file for file in found if isinstance(file, RepoFile)}
 
 
 def refuse_anything_else(found: Mapping[str, bytes | None], commitment: str, repo_id: str) -> None:
@@ -327,15 +323,6 @@ def refuse_anything_else(found: Mapping[str, bytes | None], commitment: str, rep
         f"{wrong} in {repo_id} is not {expected} {commitment[:16]}, and nothing is overwritten there; publish in "
         "another repository, or delete that file first"
     )
-
-
-def _contents(history: History, files: Iterable[tuple[RepoFile, str]]) -> Iterator[bytes]:
-    """What files hold, each content once."""
-    seen = set()
-    for file, commit in files:
-        if file.blob_id not in seen and file.size <= _LARGEST_FILE:
-            seen.add(file.blob_id)
-            yield history.read(file, commit)
 
 
 def _carries(history: History, file: RepoFile, commit: str, commitment: str) -> bool:

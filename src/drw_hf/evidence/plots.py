@@ -86,14 +86,11 @@ def _plot_answers(axes: Any, result: DetectionResult) -> None:
         return
     axes.plot(hashes, values, ".", color=_LIGHT, markersize=3, label="a probe", rasterized=True)
     # The mean per stretch of the hash shows what single answers hide.
-    edges = np.linspace(0, 1, 41)
-    place = np.clip(np.digitize(hashes, edges) - 1, 0, 39)
-    counts = np.bincount(place, minlength=40)
+    counts, edges = np.histogram(hashes, bins=40, range=(0, 1))
+    sums, _ = np.histogram(hashes, bins=edges, weights=values)
     there = counts > 0
-    means = np.bincount(place, values, minlength=40)[there] / counts[there]
-    axes.plot(
-        ((edges[:-1] + edges[1:]) / 2)[there], means, "o-", color=_INK, markersize=3, linewidth=0.8, label="mean"
-    )
+    middles, means = ((edges[:-1] + edges[1:]) / 2)[there], sums[there] / counts[there]
+    axes.plot(middles, means, "o-", color=_INK, markersize=3, linewidth=0.8, label="mean")
     design = np.stack([np.ones_like(hashes), np.cos(result.frequency * hashes)], axis=1)
     coefficients = np.linalg.lstsq(design, values, rcond=None)[0]
     grid = np.linspace(0, 1, 400)

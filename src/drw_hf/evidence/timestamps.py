@@ -102,9 +102,8 @@ def request_timestamp(commitment: str, url: str, *, timeout: float = 30.0) -> by
     """Have a commitment stamped.
 
     The answer is checked to be granted, of this commitment, fresh (it repeats our nonce), to carry its certificate
-    and to be signed by no weaker means than :func:`verify_timestamp` takes; the signature itself is for that
-    function, which knows whom to trust. An authority that refuses is asked once more with SHA-512, which some want in
-    place of SHA-256.
+    and to be signed by no weaker means than :func:`verify_timestamp` takes, which also checks the signature. An
+    authority that refuses is asked once more with SHA-512, which some want in place of SHA-256.
 
     Parameters
     ----------
@@ -431,23 +430,23 @@ def _check_chain(
 
 def _check_certificate(certificate: x509.Certificate, *, is_root: bool = False) -> None:
     """Refuse a weak key and a weak signature; a root is trusted without its signature."""
-    named = f"the certificate of {_name(certificate)!r} in the time-stamp token's chain"
+    this = f"the certificate of {_name(certificate)!r} in the time-stamp token's chain"
     try:
         key = certificate.public_key()
         algorithm = certificate.signature_hash_algorithm
     except (*_DAMAGED, UnsupportedAlgorithm):
-        raise TimestampError(f"{named} has a key or a signature of an unknown kind; {_ASK_ANOTHER}") from None
+        raise TimestampError(f"{this} has a key or a signature of an unknown kind; {_ASK_ANOTHER}") from None
     for kind, title, least in ((rsa.RSAPublicKey, "RSA", 2048), (ec.EllipticCurvePublicKey, "EC", 256)):
         if isinstance(key, kind) and key.key_size < least:
             raise TimestampError(
-                f"{named} has a weak {title} key of {key.key_size} bits, where at least {least} are expected; "
+                f"{this} has a weak {title} key of {key.key_size} bits, where at least {least} are expected; "
                 f"{_ASK_ANOTHER}"
             )
     if not isinstance(key, rsa.RSAPublicKey | ec.EllipticCurvePublicKey | Ed25519PublicKey | Ed448PublicKey):
-        raise TimestampError(f"{named} has a key that is neither RSA nor of an elliptic curve; {_ASK_ANOTHER}")
+        raise TimestampError(f"{this} has a key that is neither RSA nor of an elliptic curve; {_ASK_ANOTHER}")
     # Edwards curves come with a hash of their own, and name none.
     if algorithm is not None and algorithm.name not in ("sha256", "sha384", "sha512") and not is_root:
-        raise TimestampError(f"{named} is signed with the hash {algorithm.name}, {_EXPECTED}; {_ASK_ANOTHER}")
+        raise TimestampError(f"{this} is signed with the hash {algorithm.name}, {_EXPECTED}; {_ASK_ANOTHER}")
 
 
 def _issued(upper: x509.Certificate, lower: x509.Certificate, *, in_doubt: bool) -> bool:
