@@ -25,7 +25,6 @@ SEALED, PLAIN, WEAK, PASSPHRASE, EVIDENCE, DAMAGED = (
     "evidence",
     "damaged key file",
 )
-_OPEN = {PLAIN, WEAK, PASSPHRASE, EVIDENCE, DAMAGED}  # who reads one of these knows more than they should
 _OURS = tuple(PurePosixPath(name).stem for name in (KEY_FILE, RING_FILE))
 _FORMATS = (FORMAT, RING_FORMAT)
 _LARGEST = 64 * 2**20
@@ -88,7 +87,7 @@ class Audit:
     @property
     def exposed(self) -> tuple[Finding, ...]:
         """What should be nobody's but the owner's."""
-        return tuple(finding for finding in self.findings if finding.kind in _OPEN)
+        return tuple(finding for finding in self.findings if finding.kind != SEALED)
 
     @property
     def status(self) -> str:
@@ -235,7 +234,7 @@ def classify(name: str, content: bytes) -> tuple[str, str | None] | None:
     document = parse_json(content)
     kinds = [found for part in _parts(document) if (found := _classify_part(part)) is not None]
     if kinds:  # a file may hold several; the worst is what counts
-        return min(kinds, key=lambda found: found[0] not in _OPEN)
+        return min(kinds, key=lambda found: found[0] == SEALED)
     broken = document is None and any(f'"{form}"'.encode() in content for form in _FORMATS)
     return (DAMAGED, None) if broken or _is_ours_by_name(name) else None
 
