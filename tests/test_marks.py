@@ -14,7 +14,10 @@ from drw_hf.keys.settings import MARKS
 from drw_hf.watermark import Mark, register_mark
 from small_models import AUTO, make_batch, make_key, make_model, make_victim
 
-EXAMPLE = re.search(r"```python\n(.*?)```", (Path(__file__).parents[1] / "CONTRIBUTING.md").read_text(), flags=re.S)[1]
+CONTRIBUTING = (Path(__file__).parents[1] / "CONTRIBUTING.md").read_text()
+(EXAMPLE,) = [
+    code for code in re.findall(r"```python\n(.*?)```", CONTRIBUTING, flags=re.S) if "@register_mark" in code
+]
 TASKS = ["sequence-classification", "token-classification"]
 
 
