@@ -16,6 +16,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import torch
 
+from ..checks import check_choice
 from ..errors import InvalidKeyError, KeyFileError, KeySerializationError
 from ..registry import Registry
 from .derivation import SECRET_BYTES, is_hexadecimal, order_from
@@ -92,7 +93,8 @@ def resolve_hash_rule(rule: "str | HashRule | None", task: str) -> HashRule:
     if rule is None:
         rule = "token" if task == "token-classification" else "second"
     if isinstance(rule, str):
-        rule = RULES.get(rule, InvalidKeyError)()
+        check_choice("hash_rule", rule, list(RULES), InvalidKeyError)
+        rule = RULES.get(rule)()
     if not isinstance(rule, HashRule):
         raise InvalidKeyError(f"hash_rule must be a name or a HashRule, not {type(rule).__name__}")
     if rule.task != task:
