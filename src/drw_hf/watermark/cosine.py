@@ -39,9 +39,9 @@ def perturb(
     Returns
     -------
     Tensor, shape (..., m), float32
-        ŷ.
+        ŷ; in float64 where the probabilities are.
     """
-    p = probabilities.float()
+    p = probabilities if probabilities.dtype == torch.float64 else probabilities.float()
     n_classes = p.shape[-1]
     z = signal.to(p).unsqueeze(-1)
     target = torch.as_tensor(target, device=p.device).unsqueeze(-1)
