@@ -11,7 +11,7 @@ from .output import DETECTED, DONE, Outcome, prints_outcome
 @prints_outcome
 def audit(
     repo_id: Annotated[str, typer.Argument(help="The repository, as in me/model.", metavar="REPO")],
-    repo_type: Annotated[shared.RepoType, typer.Option(help="What it holds.")] = shared.RepoType.model,
+    repo_type: Annotated[shared.RepoType, typer.Option(help="What it holds.")] = "model",
     as_json: shared.AsJson = False,
 ) -> Outcome:
     """Say whether a key lies open in a repository, in any revision of its history, and what to do.
@@ -24,5 +24,5 @@ def audit(
     """
     from .. import hub
 
-    found = hub.audit(repo_id, repo_type=repo_type.value, progress=not as_json)
+    found = hub.audit(repo_id, repo_type=repo_type, progress=not as_json)
     return Outcome(found.to_dict(), str(found), DETECTED if found.status == "open" else DONE)

@@ -67,15 +67,15 @@ def demo(
         check_folder(output)
     except ConfigurationError as error:
         raise typer.BadParameter(str(error)) from None
-    stages, its_task = Stages(silent=as_json), shared.value_of(task)
-    started_afresh = interruptible("The same command starts afresh.")
-    with started_afresh, _quiet(one_thread=model is None), tempfile.TemporaryDirectory() as work:
+    stages = Stages(silent=as_json)
+    leave = interruptible("The same command starts afresh.")
+    with leave, _quiet(one_thread=model is None), tempfile.TemporaryDirectory() as work:
         if model is None or dataset is None:  # neither, or both
-            scene = corpus_scene(its_task or TOKEN, work, stages, limit=limit, seed=seed)
+            scene = corpus_scene(task or TOKEN, work, stages, limit=limit, seed=seed)
         else:
             texts = OwnTexts(dataset, subset, text_column or None, label_column, limit or LIMIT)
             with stages.stage("load", f"Loading {model} and {dataset}"):
-                scene = own_scene(model, texts, work, task=its_task, student=student, seed=seed)
+                scene = own_scene(model, texts, work, task=task, student=student, seed=seed)
         report = play(scene, output, stages, seed)
     return Outcome(report, f"\n{tell(report)}")
 

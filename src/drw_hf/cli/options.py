@@ -4,25 +4,40 @@ import glob
 import os
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Literal
 
 import typer
 
 # The words of drw_hf.keys.choices, and others, spelt out: importing the package's own would make --help wait.
-LabelKind = StrEnum("LabelKind", ["soft", "hard"])
-Task = StrEnum("Task", {"sequence": "sequence-classification", "token": "token-classification"})
-Law = StrEnum("Law", ["direct", "paper"])
-Scope = StrEnum("Scope", ["predicted", "all"])
-HashRule = StrEnum("HashRule", ["token", "second", "rarest", "keyed"])
-RepoType = StrEnum("RepoType", ["model", "dataset", "space"])
-ProbedWith = StrEnum("ProbedWith", ["queries", "unseen"])
-Part = StrEnum("Part", ["tables", "modes", "epsilon", "category", "tau", "rule", "limits", "case"])
-PaperTask = StrEnum("PaperTask", ["sst2", "mrpc", "pos", "ner"])
+LabelKind = Literal["soft", "hard"]
+Task = Literal["sequence-classification", "token-classification"]
+Law = Literal["direct", "paper"]
+Scope = Literal["predicted", "all"]
+HashRule = Literal["token", "second", "rarest", "keyed"]
+RepoType = Literal["model", "dataset", "space"]
+ProbedWith = Literal["queries", "unseen"]
 
 
-def value_of(choice: StrEnum | None) -> Any:
-    """A choice as the package's functions take it: one of the words of :mod:`drw_hf.keys.choices`."""
-    return None if choice is None else choice.value
+class Part(StrEnum):  # may be repeated, for which typer takes no Literal
+    """What of the paper is repeated."""
+
+    tables = "tables"
+    modes = "modes"
+    epsilon = "epsilon"
+    category = "category"
+    tau = "tau"
+    rule = "rule"
+    limits = "limits"
+    case = "case"
+
+
+class PaperTask(StrEnum):
+    """The paper's tasks."""
+
+    sst2 = "sst2"
+    mrpc = "mrpc"
+    pos = "pos"
+    ner = "ner"
 
 
 def complete_path(incomplete: str) -> list[str]:

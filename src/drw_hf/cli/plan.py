@@ -49,7 +49,7 @@ def plan(
         ),
     ] = None,
     frequency: shared.Frequency = 16.0,
-    scope: shared.ScopeOption = shared.Scope.predicted,
+    scope: shared.ScopeOption = "predicted",
     hash_rule: shared.HashRuleOption = None,
     p_value: Annotated[float, typer.Option(help="The p-value that a test of a stolen copy shall reach.")] = 1e-6,
     queries: Annotated[
@@ -59,7 +59,7 @@ def plan(
     probed_with: Annotated[
         shared.ProbedWith,
         typer.Option(help="What a copy will be probed with: the thief's queries, if logged, or other text."),
-    ] = shared.ProbedWith.unseen,
+    ] = "unseen",
     phi: Annotated[
         float | None,
         typer.Option(help="How much of the mark a student copies (default: as seen in ours).", min=0.0),
@@ -105,15 +105,14 @@ def plan(
     labels = labels_of(plain_config(config))
     number = None if target is None else class_number(class_named(target, labels), labels)
     columns = text_column or None
-    its_task = shared.value_of(task) or task_of(config)
+    its_task = task or task_of(config)
     rows = load_data(data, task=its_task, text_columns=columns, split=split, subset=subset, limit=limit)
-    rule = shared.value_of(hash_rule)
     with resumable():
         traffic = observe_traffic(
             load_clean(model, its_task),
             rows,
             load_tokenizer(model),
-            hash_rule=rule,
+            hash_rule=hash_rule,
             task=its_task,
             text_columns=columns,
             batch_size=batch_size,
@@ -121,15 +120,16 @@ def plan(
             progress=progress,
         )
     known = {name: value for name, value in (("phi", phi), ("sigma", sigma)) if value is not None}
-    settings = MarkSettings(target=number or 0, frequency=frequency, scope=shared.value_of(scope))
+    settings = MarkSettings(target=number or 0, frequency=frequency, scope=scope)
     options: dict[str, Any] = {
         "taus": tau or (0.5,),
         "queries": queries,
-        "student": dataclasses.replace(EXPECTED_STUDENTS[probed_with.value], **known),
+        "student": dataclasses.replace(EXPECTED_STUDENTS[probed_with], **known),
     }
     if number is None:
         ranked = rank_targets(traffic, settings, epsilons=(epsilon or (RANKED_AT,))[:1], **options)
-        return _ranking(ranked, traffic, ["drw-hf", "plan", model, data, *(["--hash-rule", rule] if rule else [])])
+        rule = ["--hash-rule", hash_rule] if hash_rule else []
+        return _ranking(ranked, traffic, ["drw-hf", "plan", model, data, *rule])
     found = make_plan(traffic, settings, epsilons=epsilon or EPSILONS, **options)
     return _one_class(found, "words" if its_task == "token-classification" else "texts", p_value)
 
