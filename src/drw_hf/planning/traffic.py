@@ -5,8 +5,8 @@ from typing import Any, Unpack
 
 import numpy as np
 
+from ..asking import max_length_of
 from ..asking.options import AskingOptions
-from ..asking.predictors import max_length_of
 from ..checks import as_floats, distributions, integers, whole_number
 from ..detection.probing import probe_suspect
 from ..keys.choices import Task

@@ -38,8 +38,8 @@ def perturb(
 
     Returns
     -------
-    Tensor, shape (..., m), float32
-        ŷ; in float64 where the probabilities are.
+    Tensor, shape (..., m)
+        ŷ: in float64 if the probabilities are, else in float32.
     """
     p = probabilities if probabilities.dtype == torch.float64 else probabilities.float()
     n_classes = p.shape[-1]
