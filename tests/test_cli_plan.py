@@ -1,5 +1,6 @@
 """drw-hf plan: the table, the recommendation, which class, JSON and what is refused, with tiny models."""
 
+import dataclasses
 import json
 import re
 import shlex
@@ -10,7 +11,8 @@ import pytest
 
 from drw_hf import WatermarkKey
 from drw_hf.cli import plan as command
-from drw_hf.planning.plan import Traffic, plan, plan_protection
+from drw_hf.keys import MarkSettings
+from drw_hf.planning import ExpectedStudent, PlanRow, Traffic, plan, plan_protection
 from needles import leaks_in
 from small_models import make_model
 from test_cli import drw, make_tokenizer, save_model, write_rows
@@ -61,11 +63,9 @@ def test_the_figures_are_those_of_plan_protection(here):
         hash_rule="rarest",
         epsilons=[0.05, 0.2],
         taus=[0.3, 0.6],
-        frequency=9.0,
-        scope="all",
+        settings=MarkSettings(frequency=9.0, scope="all"),
         queries=100,
-        phi=0.4,
-        sigma=1.0,
+        student=ExpectedStudent(phi=0.4, sigma=1.0),
         progress=False,
     )
     assert (found["n_texts"], found["queries"], found["n_items"]) == (200, 100, 200)
@@ -132,13 +132,11 @@ def test_the_target_may_be_a_number_and_the_model_protected(here):
 
 
 def test_very_small_p_values_are_shown():
-    assert [command._power(x) for x in (0.0, -1.3, -12.0, -299.5, -1234.4)] == [
-        "1",
-        "0.05",
-        "1e-12",
-        "3e-300",
-        "1e-1234",
-    ]
+    shown = {0.0: "1", -1.3: "0.05", -12.0: "1.0e-12", -299.5: "3.2e-300", -1234.4: "4.0e-1235"}
+    row = PlanRow(0.2, 0.5, "soft", 0.0, 0.0, 9, 9.0, 1.0, 1.0, 0.0)
+    for log10_p, text in shown.items():
+        table = command._table({"class": ["A"]}, [[dataclasses.replace(row, log10_p=log10_p)]])
+        assert table[-1].split()[-1] == text
 
 
 # -- all classes
@@ -160,8 +158,8 @@ def test_without_a_target_classes_are_ranked():
 def test_at_most_five_classes_are_shown_and_the_next_command_runs():
     generator = np.random.default_rng(0)
     p, tokens = generator.dirichlet(np.full(9, 0.1), 3000), generator.integers(0, 200, 3000)
-    traffic = Traffic("token-classification", tuple("ABCDEFGHI"), "token", p, tokens, 300)
-    ranked = [plan(p, tokens, target=target, n_texts=300) for target in range(9)]
+    traffic = Traffic(p, tokens, 300, tuple("ABCDEFGHI"), "token")
+    ranked = [plan(traffic, MarkSettings(target=target)) for target in range(9)]
     outcome = command._ranking(ranked, traffic, ["drw-hf", "plan", "my model", "data"])
     assert len(outcome.document["classes"]) == 5 and len(table_of(outcome.text)) == 7
     assert "drw-hf plan 'my model' data --target A" in outcome.text

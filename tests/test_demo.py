@@ -3,6 +3,7 @@
 The demo itself takes a minute or two and is marked slow; the rest plays it with few rows, where verdicts are chance's.
 """
 
+import functools
 import json
 import random
 import re
@@ -21,10 +22,11 @@ from drw_hf.demo import story as demo_story
 from drw_hf.detection import DetectionResult
 from drw_hf.errors import DatasetError
 from drw_hf.keys import sealing
+from drw_hf.wording import small_p
 from needles import leaks_in
 from small_models import TAGS, WORDS, make_model, make_tokenizer, make_victim
 
-TOKEN, SEQUENCE = demo.TOKEN, demo.SEQUENCE
+TOKEN, SEQUENCE = demo_story.TOKEN, demo_story.SEQUENCE
 SUSPECTS = list(demo.SUSPECTS.values())
 
 
@@ -101,7 +103,7 @@ def test_the_table_is_what_the_json_says(played):
         figures = line[28:].split(maxsplit=3)
         assert figures[0] == f"{row['accuracy']:.1%}"
         if row["model"] in SUSPECTS:
-            assert figures[1:] == [f"{row['p_snr']:.1f}", demo_story.as_power(row["log10_p"]), row["verdict"]]
+            assert figures[1:] == [f"{row['p_snr']:.1f}", small_p(row["log10_p"]), row["verdict"]]
     assert [row["model"] for row in models if "verdict" in row] == SUSPECTS
 
 
@@ -172,10 +174,11 @@ def test_what_did_not_come_as_it_should_is_told():
 
 @pytest.mark.parametrize(
     ("log10", "text"),
-    [(0.0, "1.00"), (-0.2, "0.63"), (-2.5, "3e-3"), (-3.0, "1e-3"), (-38.01, "1e-38"), (-400.0, "1e-400")],
+    [(0.0, "1"), (-0.2, "0.63"), (-2.5, "0.0032"), (-3.0, "0.001"), (-38.01, "9.8e-39"), (-400.0, "1.0e-400")],
 )
 def test_p_values_are_written_as_people_write_them(log10, text):
-    assert demo_story.as_power(log10) == text
+    row = {"model": "student", "accuracy": 0.9, "p_snr": 5.0, "log10_p": log10, "verdict": "detected"}
+    assert f" {text}  detected" in demo_story.table([row])
 
 
 # -- a model and texts of one's own
@@ -224,18 +227,19 @@ def test_a_classifier_of_ones_own_and_an_interrupted_demo_that_is_repeated(tmp_p
 def test_labels_of_the_data_are_matched_by_name(tmp_path):
     rows = datasets.Dataset.from_dict({"text": ["a", "b", ""], "label": [0, 1, 0]})
     rows = rows.cast_column("label", datasets.ClassLabel(names=["positive", "negative"]))
-    made = scenes.plain_rows(rows, "data", SEQUENCE, ["negative", "positive"], None, None)
+    made = scenes.plain_rows(rows, scenes.OwnTexts("data"), SEQUENCE, ["negative", "positive"])
     assert made.to_list() == [{"text": "a", "label": 1}, {"text": "b", "label": 0}]
 
 
 def test_pairs_and_unusual_columns():
     rows = datasets.Dataset.from_dict({"one": ["a"], "other": ["b"], "verdict": [1]})
-    made = scenes.plain_rows(rows, "data", SEQUENCE, ["no", "yes"], ["one", "other"], "verdict")
+    texts = functools.partial(scenes.OwnTexts, "data", None)
+    made = scenes.plain_rows(rows, texts(["one", "other"], "verdict"), SEQUENCE, ["no", "yes"])
     assert made.to_list() == [{"text_a": "a", "text_b": "b", "label": 1}]
     with pytest.raises(DatasetError, match="--text-column"):
-        scenes.plain_rows(rows, "data", SEQUENCE, ["no", "yes"], None, "verdict")
+        scenes.plain_rows(rows, texts(None, "verdict"), SEQUENCE, ["no", "yes"])
     with pytest.raises(DatasetError, match="--label-column"):
-        scenes.plain_rows(rows, "data", SEQUENCE, ["no", "yes"], ["one"], None)
+        scenes.plain_rows(rows, texts(["one"], None), SEQUENCE, ["no", "yes"])
 
 
 def test_the_target_is_the_class_most_predicted_and_not_outside():

@@ -14,25 +14,19 @@ from scipy import integrate
 
 from drw_hf.detection.significance import NullLaw
 from drw_hf.errors import InvalidInputError, InvalidKeyError
+from drw_hf.keys import MarkSettings
 from drw_hf.planning.accuracy import accuracy_bounds
-from drw_hf.planning.plan import (
-    COPYING,
-    KAPPA,
-    LARGEST_EPSILON,
-    copied_share,
-    key_variance,
-    mark_depth,
-    observe_traffic,
-    plan,
-    plan_protection,
-    rank_targets,
-    tokens_that_count,
-)
+from drw_hf.planning.plan import LARGEST_EPSILON, key_variance, mark_depth, plan_protection, tokens_that_count
+from drw_hf.planning.plan import plan as plan_of_traffic
+from drw_hf.planning.plan import rank_targets as rank_targets_of_traffic
+from drw_hf.planning.students import EXPECTED_STUDENTS, KAPPA, ExpectedStudent, copied_share
+from drw_hf.planning.traffic import Traffic, observe_traffic
 from drw_hf.watermark.cosine import perturb
 from small_models import TAGS, WORDS, make_model, make_tokenizer, make_victim
 
 TABLE = {0.02: 0.15, 0.05: 0.26, 0.2: 0.44}
 STUDENT = {"phi": {"soft": 0.9, "hard": TABLE}, "sigma": 1.2, "kappa": 0.5}
+USUAL = {name: getattr(EXPECTED_STUDENTS["unseen"], name) for name in STUDENT}
 
 
 def make_sample(n=3000, n_tokens=700, m=4, seed=0):
@@ -48,12 +42,37 @@ def make_sample(n=3000, n_tokens=700, m=4, seed=0):
 SAMPLE = make_sample()
 
 
+def with_student(options):
+    """What is said of the student, as one of the options."""
+    said = {name: options.pop(name) for name in STUDENT if name in options}
+    return {**options, "student": ExpectedStudent(**{**USUAL, **said})} if said else options
+
+
+def plan(probabilities, token_ids, n_texts=None, **options):
+    mark = MarkSettings(**{name: options.pop(name) for name in ("target", "frequency", "scope") if name in options})
+    traffic = Traffic(probabilities, token_ids, len(probabilities) if n_texts is None else n_texts)
+    return plan_of_traffic(traffic, mark, **with_student(options))
+
+
+def rank_targets(probabilities, token_ids, **options):
+    traffic = Traffic(probabilities, token_ids, n_texts=len(probabilities))
+    return rank_targets_of_traffic(traffic, MarkSettings(), **with_student(options))
+
+
 def planned(epsilon=0.2, tau=0.5, label_kind="hard", sample=SAMPLE, **given):
     found = plan(*sample, target=1, epsilons=[epsilon], taus=[tau], label_kinds=[label_kind], **{**STUDENT, **given})
     return found.rows[0]
 
 
 # -- the parts
+
+
+def variance(tau, frequency=16.0):
+    return key_variance(MarkSettings(tau=tau, frequency=frequency))
+
+
+def depth(p, epsilon):
+    return mark_depth(p, MarkSettings(target=1, epsilon=epsilon))
 
 
 @settings(max_examples=50)
@@ -67,12 +86,12 @@ def test_the_variance_of_the_keys_part_is_that_of_its_law(tau, frequency):
         )
         for k in (1, 2)
     ]
-    assert key_variance(tau, frequency) == pytest.approx(tau * moments[1] - (tau * moments[0]) ** 2, abs=1e-9)
+    assert variance(tau, frequency) == pytest.approx(tau * moments[1] - (tau * moments[0]) ** 2, abs=1e-9)
 
 
 @given(st.floats(0.0, 1.0), st.floats(1.0, 1e3))
 def test_for_many_cycles_the_variance_is_tau_times_three_halves_less_tau(tau, frequency):
-    assert abs(key_variance(tau, frequency) - tau * (1.5 - tau)) <= 2.0 / frequency
+    assert abs(variance(tau, frequency) - tau * (1.5 - tau)) <= 2.0 / frequency
 
 
 @pytest.mark.parametrize("m", [2, 3, 7])
@@ -84,7 +103,7 @@ def test_the_depth_is_half_the_range_of_the_statistics_y_under_equation_5(m, eps
         high, low = (np.clip(np.log(y[:, 1]) - np.log(y[:, 0]), -9.2, 9.2) for y in ends)
     else:
         high, low = (-np.log(np.maximum(np.delete(y, 1, axis=1), 1e-8)).mean(axis=1) for y in ends)
-    assert mark_depth(p.numpy(), 1, epsilon) == pytest.approx(np.mean(high - low) / 2, rel=1e-3, abs=1e-6)
+    assert depth(p.numpy(), epsilon) == pytest.approx(np.mean(high - low) / 2, rel=1e-3, abs=1e-6)
 
 
 def test_what_a_student_copies_is_the_table_where_it_is_known():
@@ -99,7 +118,7 @@ def test_what_a_student_copies_is_the_table_where_it_is_known():
 
 @given(st.floats(1e-5, 2.0), st.floats(1.0, 10.0))
 def test_more_of_a_stronger_mark_is_copied(epsilon, factor):
-    for table in [table for copying in COPYING.values() for table in copying.phi.values()]:
+    for table in [table for student in EXPECTED_STUDENTS.values() for table in student.phi.values()]:
         assert 0.0 < copied_share(epsilon, table) <= copied_share(epsilon * factor, table) * (1 + 1e-12) <= 1.0 + 1e-9
 
 
@@ -134,7 +153,7 @@ def test_the_row_is_the_formula():
     n = np.unique(tokens[called], return_counts=True)[1]
     w = n / (1 + 0.5 * n) * n / (n + 3)
     U = w.sum() ** 2 / (w**2).sum()
-    gamma = 0.26 * mark_depth(p[called], 1, 0.05) * math.sqrt(key_variance(0.4, 16.0)) / 1.2
+    gamma = 0.26 * depth(p[called], 0.05) * math.sqrt(variance(0.4)) / 1.2
     row = planned(0.05, 0.4, "hard")
     assert row.n_tokens == len(n) and row.n_effective == pytest.approx(U) and row.effect == pytest.approx(gamma)
     assert row.z_score == pytest.approx(math.sqrt(U * math.log(1 + gamma**2)))
@@ -153,7 +172,7 @@ def test_simulated_students_reach_the_z_of_the_plan(gamma, tau):
     p, tokens = make_sample(n=24_000, n_tokens=9000)
     called = p.argmax(axis=1) == 1
     distinct, counts = np.unique(tokens[called], return_counts=True)
-    copied, sigma = 0.5, 0.5 * mark_depth(p[called], 1, 0.2) * math.sqrt(key_variance(tau, 16.0)) / gamma
+    copied, sigma = 0.5, 0.5 * depth(p[called], 0.2) * math.sqrt(variance(tau)) / gamma
     row = planned(0.2, tau, sample=(p, tokens), phi=copied, sigma=sigma)
     assert row.effect == pytest.approx(gamma)
     w = counts / (1 + STUDENT["kappa"] * counts) * counts / (counts + 3)
@@ -162,7 +181,7 @@ def test_simulated_students_reach_the_z_of_the_plan(gamma, tau):
     for _ in range(40):
         phase, selection = generator.random((2, len(distinct)))
         h = (selection <= tau) * (np.cos(16.0 * phase) - 1.0)
-        r = copied * mark_depth(p[called], 1, 0.2) * h + sigma * generator.standard_normal(len(distinct))
+        r = copied * depth(p[called], 0.2) * h + sigma * generator.standard_normal(len(distinct))
         null = NullLaw(w * (r - np.average(r, weights=w)), 16.0, tau)
         found.append(null.test(null.statistic(phase, selection)))
     assert row.z_score > 5 and row.z_score == pytest.approx(np.mean([test.z_score for test in found]), rel=0.1)
@@ -180,7 +199,7 @@ def test_a_stronger_mark_is_found_more_surely(epsilon, factor, label_kind, m):
 @given(st.lists(st.floats(0.01, 1.0), min_size=2, max_size=2, unique=True))
 def test_more_marked_tokens_help_until_the_unmarked_run_out(taus):
     # V = a τ − b τ² has its largest value at a/2b, about 3/4.
-    a, b = key_variance(1.0, 16.0) + (1 - math.sin(16.0) / 16.0) ** 2, (1 - math.sin(16.0) / 16.0) ** 2
+    a, b = variance(1.0) + (1 - math.sin(16.0) / 16.0) ** 2, (1 - math.sin(16.0) / 16.0) ** 2
     best = a / (2 * b)
     assert 0.7 < best < 0.8
     few, many = sorted(taus)
@@ -224,13 +243,13 @@ def test_costs_are_those_of_fidelity():
     ]
     for row in found.rows:
         mark = {"target": 1, "epsilon": row.epsilon, "tau": row.tau, "frequency": 9.0, "scope": "all"}
-        accuracy = accuracy_bounds(SAMPLE[0], **mark, label_kind=row.label_kind)
+        accuracy = accuracy_bounds(SAMPLE[0], MarkSettings(**mark), label_kind=row.label_kind)
         assert row.expected_cost == accuracy.expected_cost <= row.largest_cost == accuracy.largest_cost
 
 
 def test_phi_and_sigma_are_the_modules_unless_given():
     p, tokens = SAMPLE
-    given = plan(p, tokens, target=1, phi=COPYING["unseen"].phi, sigma=COPYING["unseen"].sigma, kappa=KAPPA)
+    given = plan(p, tokens, target=1, phi=USUAL["phi"], sigma=USUAL["sigma"], kappa=KAPPA)
     assert plan(p, tokens, target=1).rows == given.rows
     assert planned(sigma=2.4).effect == pytest.approx(planned().effect / 2)
     assert planned(phi=0.22).effect == pytest.approx(planned(phi={"hard": 0.11}).effect * 2)
@@ -318,7 +337,9 @@ def test_a_classifiers_plan_is_that_of_its_answers_and_its_rules_tokens():
     second = [tokenizer(text)["input_ids"][2] for text in TEXTS]
     rarest = [max(tokenizer(text)["input_ids"][1:-1]) for text in TEXTS]
     for rule, tokens in ((None, second), ("rarest", rarest)):
-        found = plan_protection(model, TEXTS, tokenizer, target=said, hash_rule=rule, progress=False, **STUDENT)
+        found = plan_protection(
+            model, TEXTS, tokenizer, target=said, hash_rule=rule, progress=False, student=ExpectedStudent(**STUDENT)
+        )
         expected = plan(p, np.array(tokens), target=found.target, **STUDENT)
         assert found.n_tokens == expected.n_tokens and found.n_texts == found.queries == len(TEXTS)
         for row, other in zip(found.rows, expected.rows, strict=True):
@@ -329,7 +350,7 @@ def test_a_protected_model_is_asked_without_its_mark():
     model = make_model(sharp=False)
     victim = make_victim(model=model, epsilon=2.0)
     plans = [
-        plan_protection(asked, TEXTS, make_tokenizer(), target=1, progress=False, **STUDENT)
+        plan_protection(asked, TEXTS, make_tokenizer(), target=1, progress=False, student=ExpectedStudent(**STUDENT))
         for asked in (model, victim)
     ]
     assert plans[0].rows == plans[1].rows
@@ -342,7 +363,7 @@ def test_a_taggers_items_are_words_and_its_queries_texts():
     vocabulary = tokenizer.get_vocab()
     assert traffic.token_ids.tolist() == [vocabulary[word] for text in TEXTS for word in text.split()]
     target = int(traffic.probabilities.mean(axis=0).argmax())
-    given = {"target": target, "progress": False, **STUDENT}
+    given = {"target": target, "progress": False, "student": ExpectedStudent(**STUDENT)}
     found = plan_protection(model, TEXTS, tokenizer, queries=20, **given)
     assert found.n_items == 6 * len(TEXTS) and found.queries == 20
     assert found.n_effective < plan_protection(model, TEXTS, tokenizer, **given).n_effective
@@ -351,7 +372,13 @@ def test_a_taggers_items_are_words_and_its_queries_texts():
 
 def test_a_keyed_rule_needs_no_key_of_the_owners():
     found = plan_protection(
-        make_model(sharp=False), TEXTS, make_tokenizer(), target=1, hash_rule="keyed", progress=False, **STUDENT
+        make_model(sharp=False),
+        TEXTS,
+        make_tokenizer(),
+        target=1,
+        hash_rule="keyed",
+        progress=False,
+        student=ExpectedStudent(**STUDENT),
     )
     assert found.n_tokens > 10
 
@@ -376,7 +403,7 @@ def test_a_keyed_rule_needs_no_key_of_the_owners():
         ({"queries": 0}, "queries=0"),
         ({"queries": 2.5}, "queries=2.5"),
         ({"n_texts": -1}, "n_texts=-1"),
-        ({"probed_with": "logs"}, r"probed_with='logs': expected one of \['queries', 'unseen'\]"),
+        ({"student": "logs"}, r"student='logs': expected one of \['queries', 'unseen'\]"),
         ({"phi": -0.1}, "phi=-0.1"),
         ({"phi": {"soft": 1.0}}, "label_kind='hard'.*'soft'"),
         ({"phi": {"hard": {}}}, "phi holds no φ for 'hard'"),
@@ -394,12 +421,12 @@ def test_bad_settings_are_named(given, named):
 @pytest.mark.parametrize(
     ("sample", "named"),
     [
-        ((SAMPLE[0], SAMPLE[1][:-1]), "probabilities has shape"),
-        ((SAMPLE[0][:, 0], SAMPLE[1]), "probabilities has shape"),
+        ((SAMPLE[0], SAMPLE[1][:-1]), r"token_ids has shape \(2999,\); expected \(3000,\)"),
+        ((SAMPLE[0][:, 0], SAMPLE[1]), "probabilities must be 2-dimensional"),
         ((np.log(SAMPLE[0]), SAMPLE[1]), "not logits"),
         ((SAMPLE[0] / 2, SAMPLE[1]), "does not sum to one"),
-        ((SAMPLE[0], SAMPLE[1] + 0.5), "token_ids has dtype float64"),
-        ((SAMPLE[0][:0], SAMPLE[1][:0]), "0 answers"),
+        ((SAMPLE[0], SAMPLE[1] + 0.5), "token_ids holds float64 values; expected integers"),
+        ((SAMPLE[0][:0], SAMPLE[1][:0]), r"probabilities has shape \(0, 4\)"),
         ((SAMPLE[0], SAMPLE[1] % 3), "3 distinct tokens.*another class, more text or another hash rule"),
     ],
 )

@@ -20,27 +20,25 @@ def card(
         str | None, shared.path_option("Labelled data, to measure accuracy with and without the mark.")
     ] = None,
     dataset_name: Annotated[
-        str | None, typer.Option(help="What the card calls that data (default: its Hub id).", metavar="NAME")
+        str | None, shared.name_option("--dataset-name", "What the card calls that data (default: its Hub id).")
     ] = None,
     key: shared.OptionalKey = None,
-    label_column: shared.GoldColumn = None,
+    label_column: shared.LabelColumn = None,
     text_column: shared.TextColumns = None,
     split: shared.Split = None,
     subset: shared.Subset = None,
     limit: shared.Limit = None,
     batch_size: shared.BatchSize = 32,
-    base_model: Annotated[str | None, typer.Option(help="Hub id of the model it was made from.", metavar="ID")] = None,
-    license: Annotated[str | None, typer.Option(help="Licence, as on the Hub.", metavar="NAME")] = None,
-    language: Annotated[list[str] | None, typer.Option(help="Language code. May be repeated.", metavar="CODE")] = None,
-    tag: Annotated[list[str] | None, typer.Option(help="A tag to add. May be repeated.", metavar="NAME")] = None,
+    base_model: Annotated[
+        str | None, shared.name_option("--base-model", "Hub id of the model it was made from.", "ID")
+    ] = None,
+    license: Annotated[str | None, shared.name_option("--license", "Licence, as on the Hub.")] = None,
+    language: Annotated[
+        list[str] | None, shared.name_option("--language", "Language code. May be repeated.", "CODE")
+    ] = None,
+    tag: Annotated[list[str] | None, shared.name_option("--tag", "A tag to add. May be repeated.")] = None,
     existing: Annotated[
-        Path | None,
-        typer.Option(
-            help="Card whose text is kept (default: the one in the folder).",
-            exists=True,
-            dir_okay=False,
-            metavar="FILE",
-        ),
+        Path | None, shared.file_option("--existing", "Card whose text is kept (default: the one in the folder).")
     ] = None,
     output: Annotated[
         Path | None,
@@ -70,15 +68,10 @@ def card(
     if not isinstance(config, WatermarkedConfig):
         raise UnsupportedModelError(f"the model in {model} is not protected; protect it first with `drw-hf protect`")
     metrics = None
+    columns = text_column or None
     if data is not None:
-        rows = load_data(
-            data,
-            task=cast(Task | None, config.task),  # the configuration has checked that it is one
-            text_columns=text_column or None,
-            split=split,
-            subset=subset,
-            limit=limit,
-        )
+        task = cast(Task | None, config.task)  # the configuration has checked that it is one
+        rows = load_data(data, task=task, text_columns=columns, split=split, subset=subset, limit=limit)
         victim = load_model(model, key=key_of(model, key, passphrase_file))
         with resumable():
             metrics = measure_accuracy(
@@ -86,7 +79,7 @@ def card(
                 rows,
                 load_tokenizer(model),
                 label_column=label_column,
-                text_columns=text_column or None,
+                text_columns=columns,
                 batch_size=batch_size,
                 progress=progress,
             )
@@ -111,7 +104,11 @@ def card(
         return Outcome({**document, "card": text}, text)
     output.parent.mkdir(parents=True, exist_ok=True)
     output.write_bytes(text.encode())
-    return Outcome(document, f"Wrote the card of {model} to {output}.{_accuracy(metrics)}")
+    told = f"Wrote the card of {model} to {output}."
+    if metrics is not None:
+        found = metrics["accuracy"]
+        told += f" Accuracy: {found['clean']:.1%} clean, {found['protected']:.1%} protected, over {found['n']}."
+    return Outcome(document, told)
 
 
 def read_card(path: Path) -> str:
@@ -120,10 +117,3 @@ def read_card(path: Path) -> str:
         return path.read_bytes().decode("utf-8")
     except UnicodeDecodeError:
         raise typer.BadParameter(f"{path} is not UTF-8 text") from None
-
-
-def _accuracy(metrics: dict[str, dict[str, float]] | None) -> str:
-    if metrics is None:
-        return ""
-    measured = metrics["accuracy"]
-    return f" Accuracy: {measured['clean']:.1%} clean, {measured['protected']:.1%} protected, over {measured['n']}."

@@ -1,9 +1,8 @@
 """Playing the demo."""
 
 import contextlib
-import json
-import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -11,9 +10,10 @@ import typer
 
 from ..errors import ConfigurationError
 from . import options as shared
-from .output import INTERRUPTED
+from .output import Outcome, disable_bars, interruptible, prints_outcome
 
 
+@prints_outcome
 def demo(
     output: Annotated[Path, typer.Option(help="Folder for all that the demo writes.", metavar="FOLDER")] = Path(
         "drw-demo"
@@ -33,16 +33,14 @@ def demo(
         shared.model_option("--student", "Where students start from (default: small BERTs from scratch)"),
     ] = None,
     text_column: shared.TextColumns = None,
-    label_column: Annotated[
-        str | None, typer.Option(help="Column of the right labels, if its name is unusual.", metavar="NAME")
-    ] = None,
+    label_column: shared.LabelColumn = None,
     limit: Annotated[
         int | None,
-        typer.Option(help="Rows of each kind at the most (default: 2000 of a data set).", min=10, metavar="N"),
+        shared.count_option("--limit", "Rows of each kind at the most (default: 2000 of a data set).", least=10),
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed of corpus and training. The key is always a fresh one.")] = 0,
     as_json: shared.AsJson = False,
-) -> None:
+) -> Outcome:
     """Steal a protected model and find the mark in the copies: offline, in a minute or two.
 
     Trains a small tagger on sentences made for the purpose, protects it, lets a thief distil it with soft and with
@@ -53,10 +51,8 @@ def demo(
     Example: drw-hf demo --output my-demo
     Example: drw-hf demo --model my-classifier --dataset data.jsonl --limit 500 --output my-demo
     """
-    from ..demo.folder import check_folder
-    from ..demo.play import play
-    from ..demo.scenes import corpus_scene, own_scene
-    from ..demo.stages import Stages, quiet
+    from ..demo.play import Stages, check_folder, play
+    from ..demo.scenes import LIMIT, OwnTexts, corpus_scene, own_scene
     from ..demo.story import TOKEN, tell
 
     if (model is None) != (dataset is None):
@@ -72,27 +68,30 @@ def demo(
     except ConfigurationError as error:
         raise typer.BadParameter(str(error)) from None
     stages = Stages(silent=as_json)
+    leave = interruptible("The same command starts afresh.")
+    with leave, _quiet(one_thread=model is None), tempfile.TemporaryDirectory() as work:
+        if model is None or dataset is None:  # neither, or both
+            scene = corpus_scene(task or TOKEN, work, stages, limit=limit, seed=seed)
+        else:
+            texts = OwnTexts(dataset, subset, text_column or None, label_column, limit or LIMIT)
+            with stages.stage("load", f"Loading {model} and {dataset}"):
+                scene = own_scene(model, texts, work, task=task, student=student, seed=seed)
+        report = play(scene, output, stages, seed)
+    return Outcome(report, f"\n{tell(report)}")
+
+
+@contextlib.contextmanager
+def _quiet(one_thread: bool) -> Iterator[None]:
+    """Bars and notes of the libraries off; small models learn faster in one thread than in two."""
+    import torch
+    import transformers
+
+    verbosity, threads = transformers.logging.get_verbosity(), torch.get_num_threads()
+    disable_bars()
+    transformers.logging.set_verbosity_error()
+    torch.set_num_threads(1 if one_thread else threads)
     try:
-        # Whatever the libraries print meanwhile goes to stderr: stdout is for the result.
-        with contextlib.redirect_stdout(sys.stderr), quiet(model is None), tempfile.TemporaryDirectory() as work:
-            if model is None or dataset is None:  # neither, or both
-                scene = corpus_scene(shared.value_of(task) or TOKEN, work, stages, limit=limit, seed=seed)
-            else:
-                with stages.stage("load", f"Loading {model} and {dataset}"):
-                    scene = own_scene(
-                        model,
-                        dataset,
-                        work,
-                        subset=subset,
-                        task=shared.value_of(task),
-                        student=student,
-                        text_columns=text_column or None,
-                        label_column=label_column,
-                        limit=limit,
-                        seed=seed,
-                    )
-            report = play(scene, output, work, stages, seed=seed)
-    except KeyboardInterrupt:
-        typer.echo("\nInterrupted. The same command starts afresh.", err=True)
-        raise typer.Exit(INTERRUPTED) from None
-    typer.echo(json.dumps(report, indent=2) if as_json else f"\n{tell(report)}")
+        yield
+    finally:
+        transformers.logging.set_verbosity(verbosity)
+        torch.set_num_threads(threads)

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from . import options as shared
-from .output import DETECTED, DONE, UNDECIDED, Outcome, prints_outcome, resumable, show_progress
+from .output import DETECTED, DONE, UNDECIDED, Outcome, prints_outcome, resumable, save_result, show_progress
 
 EXIT_CODES = {"detected": DETECTED, "not detected": DONE, "undecided": UNDECIDED}
 # What of a result is shown: nothing of the key but its public names. The evidence file holds all.
@@ -27,7 +27,7 @@ def detect(
     repo: shared.CommitmentRepo = None,
     trusted_root: shared.TrustedRoots = None,
     suspect_first_seen: shared.FirstSeen = None,
-    keys_tried: Annotated[int, typer.Option(help="Keys tried in all, this one included.", min=1)] = 1,
+    keys_tried: Annotated[int, shared.count_option("--keys-tried", "Keys tried in all, this one included.")] = 1,
     suspects_tested: shared.SuspectsTested = 1,
     looks: shared.Looks = 1,
     level: shared.Level = 1e-3,
@@ -35,9 +35,11 @@ def detect(
     gold_column: shared.GoldColumn = None,
     logged_column: Annotated[
         str | None,
-        typer.Option(help="Column of labels that you served (hard): selects the memory test.", metavar="NAME"),
+        shared.name_option("--logged-column", "Column of labels that you served (hard): selects the memory test."),
     ] = None,
-    simulated_keys: Annotated[int, typer.Option(help="Draw so many random keys for the figure.", min=0)] = 0,
+    simulated_keys: Annotated[
+        int, shared.count_option("--simulated-keys", "Draw so many random keys for the figure.", least=0)
+    ] = 0,
     max_queries: shared.MaxQueries = None,
     text_column: shared.TextColumns = None,
     split: shared.Split = None,
@@ -67,9 +69,8 @@ def detect(
     """
     from .. import detection
     from ..asking.data import load_data
-    from ..asking.models import load_tokenizer
     from ..evidence import verify_commitment
-    from .inputs import column, load_clean, load_suspect, parse_first_seen, parse_label_map, tokenizer_name
+    from .inputs import column, load_asked, parse_first_seen, parse_label_map, tokenizer_name
     from .passphrases import open_key
 
     own = tokenizer_name(tokenizer, victim)
@@ -82,19 +83,15 @@ def detect(
     record = None if repo is None else verify_commitment(opened, repo, trusted_roots=trusted_root or ())
     columns = text_column or None
     rows = load_data(texts, task=opened.task, text_columns=columns, split=split, subset=subset)
-    asked, its_tokenizer = load_suspect(suspect, opened)
+    asked = load_asked(suspect, victim, own, opened)
     with resumable():
         result = detection.detect(
-            asked,
-            rows,
+            texts=rows,
             key=opened,
-            tokenizer=load_tokenizer(own),
-            # Its mark is switched off while it is asked, so which key it loads with does not matter.
-            victim=None if victim is None else load_clean(victim, opened),
-            suspect_tokenizer=its_tokenizer,
+            **asked,
             label_map=renamed,
-            gold=None if gold_column is None else column(rows, gold_column, "--gold-column"),
-            logged=None if logged_column is None else column(rows, logged_column, "--logged-column"),
+            gold=column(rows, gold_column, "--gold-column"),
+            logged=column(rows, logged_column, "--logged-column"),
             commitment=record,
             suspect_first_seen=first_seen,
             progress=progress,
@@ -108,18 +105,7 @@ def detect(
             batch_size=batch_size,
             max_length=max_length,
         )
-    written = {}
-    if output is not None:
-        result.save(output)
-        written["evidence"] = str(output)
-    if report is not None:
-        written["report"] = str(result.report(report, redact=redact))
-    if plot is not None:
-        plot.parent.mkdir(parents=True, exist_ok=True)
-        result.plot(plot)
-        written["plot"] = str(plot)
+    files, lines = save_result(result, "evidence", output, plot, report, redact)
     found = result.to_dict()
-    lines = [str(result), result.explanation, *(f"Wrote the {what} to {where}." for what, where in written.items())]
-    return Outcome(
-        {**{name: found[name] for name in SHOWN}, "files": written}, "\n".join(lines), EXIT_CODES[result.verdict]
-    )
+    document = {**{name: found[name] for name in SHOWN}, "files": files}
+    return Outcome(document, "\n".join([str(result), result.explanation, *lines]), EXIT_CODES[result.verdict])

@@ -22,7 +22,7 @@ def distill(
     output: Annotated[Path, typer.Option(help="Folder for the student.", metavar="FOLDER")],
     label_kind: Annotated[
         shared.LabelKind, typer.Option(help="Learn the teacher's probabilities, or its labels.")
-    ] = shared.LabelKind.soft,
+    ] = "soft",
     epochs: Annotated[float, typer.Option(help="How often to go through the data.", min=0.0)] = 3.0,
     learning_rate: Annotated[float, typer.Option(help="The largest step size.", min=0.0)] = 5e-5,
     batch_size: shared.BatchSize = 32,
@@ -69,7 +69,7 @@ def distill(
             report_to="none",
             dataloader_pin_memory=torch.accelerator.is_available(),  # else every epoch warns
             disable_tqdm=not progress,
-            label_kind=shared.value_of(label_kind),
+            label_kind=label_kind,
             num_train_epochs=epochs,
             learning_rate=learning_rate,
             per_device_train_batch_size=batch_size,

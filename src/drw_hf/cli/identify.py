@@ -1,13 +1,13 @@
 """Finding which users of a ring a suspect learned from."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ..errors import InvalidInputError
 from . import options as shared
-from .output import DETECTED, DONE, UNDECIDED, Outcome, prints_outcome, resumable, show_progress
+from .output import DETECTED, DONE, UNDECIDED, Outcome, prints_outcome, resumable, save_result, show_progress
 
 if TYPE_CHECKING:
     from ..tracing.identification import Identification, UserFinding
@@ -23,6 +23,7 @@ SHOWN = (
     "verdict explanation n_users n_declared n_corrected n_probes n_tokens n_effective n_queries tokens_needed level "
     "suspects_tested looks statistic variant ring_fingerprint declared_root epoch probe_digest suspect created_at"
 ).split()
+SHOWN_OF_USERS = ("user", "p_corrected", "log10_corrected", "log10_p", "log10_bound", "z_score", "declared")
 
 
 @prints_outcome
@@ -40,7 +41,7 @@ def identify(
     suspects_tested: shared.SuspectsTested = 1,
     looks: shared.Looks = 1,
     level: shared.Level = 1e-3,
-    top: Annotated[int, typer.Option(help="Rank so many of the strongest users.", min=1, metavar="N")] = 5,
+    top: Annotated[int, shared.count_option("--top", "Rank so many of the strongest users.")] = 5,
     label_map: shared.LabelMap = None,
     gold_column: shared.GoldColumn = None,
     max_queries: shared.MaxQueries = None,
@@ -73,33 +74,29 @@ def identify(
     """
     from .. import tracing
     from ..asking.data import load_data
-    from ..asking.models import load_tokenizer
     from ..tracing.users import stream_users
-    from .inputs import column, load_clean, load_suspect, parse_label_map, tokenizer_name
+    from .inputs import column, load_asked, parse_label_map, tokenizer_name
     from .passphrases import open_ring
 
     own = tokenizer_name(tokenizer, victim)
     renamed = parse_label_map(label_map)
     progress = show_progress()
     if next(stream_users(users)[0], None) is None:  # before anybody is asked
-        raise InvalidInputError(f"{users} names no users; write them there, one a line")
+        raise InvalidInputError(f"{users} names no users; write them there, one per line")
     opened = open_ring(ring, passphrase_file)
     template = opened.template(epoch)
     columns = text_column or None
     rows = load_data(texts, task=template.task, text_columns=columns, split=split, subset=subset)
-    asked, its_tokenizer = load_suspect(suspect, template)
+    asked = load_asked(suspect, victim, own, template)
     with resumable():
         result = tracing.identify(
-            asked,
-            rows,
+            texts=rows,
             ring=opened,
             users=users,
             epoch=epoch,
-            tokenizer=load_tokenizer(own),
-            victim=None if victim is None else load_clean(victim, template),
-            suspect_tokenizer=its_tokenizer,
+            **asked,
             label_map=renamed,
-            gold=None if gold_column is None else column(rows, gold_column, "--gold-column"),
+            gold=column(rows, gold_column, "--gold-column"),
             progress=progress,
             declared_users=declared_users,
             suspects_tested=suspects_tested,
@@ -112,25 +109,13 @@ def identify(
             max_length=max_length,
             resume=resume,
         )
-    written = {}
-    if output is not None:
-        result.save(output)
-        written["finding"] = str(output)
-    if plot is not None:
-        result.plot(plot)
-        written["plot"] = str(plot)
+    files, lines = save_result(result, "finding", output, plot)
     found = result.to_dict()
     document = {name: found[name] for name in SHOWN}
-    document |= {name: [shown(finding) for finding in getattr(result, name)] for name in ("leakers", "ranking")}
-    document |= {"committed": result.committed, "not_proven": NOT_PROVEN, "files": written}
-    lines = [*in_words(result), *(f"Wrote the {what} to {where}." for what, where in written.items())]
-    return Outcome(document, printable("\n".join(lines)), EXIT_CODES[result.verdict])
-
-
-def shown(finding: "UserFinding") -> dict[str, Any]:
-    """One user for scripts."""
-    names = ("user", "p_corrected", "log10_corrected", "log10_p", "log10_bound", "z_score", "declared")
-    return {name: getattr(finding, name) for name in names}
+    for name in ("leakers", "ranking"):
+        document[name] = [{shown: getattr(user, shown) for shown in SHOWN_OF_USERS} for user in getattr(result, name)]
+    document |= {"committed": result.committed, "not_proven": NOT_PROVEN, "files": files}
+    return Outcome(document, printable("\n".join([*in_words(result), *lines])), EXIT_CODES[result.verdict])
 
 
 def in_words(result: "Identification") -> list[str]:

@@ -13,6 +13,7 @@ from ..asking.models import load_config, load_model, load_tokenizer
 from ..detection.result import as_iso
 from ..errors import DatasetError, InvalidInputError
 from ..keys import WatermarkKey
+from ..keys.choices import Task
 from ..watermark import WatermarkedConfig
 
 
@@ -24,20 +25,32 @@ def tokenizer_name(tokenizer: str | None, victim: str | None) -> str:
     return name
 
 
-def load_suspect(name: str, key: WatermarkKey) -> tuple[Any, Any]:
-    """A model with its own tokenizer, or the client of a service at an address."""
-    if name.startswith(("http://", "https://")):
+def load_asked(suspect: str, victim: str | None, tokenizer: str, key: WatermarkKey) -> dict[str, Any]:
+    """Who is asked, as arguments of ``detect`` and ``identify``.
+
+    The suspect is a model with its own tokenizer, or the client of a service at an address.
+    """
+    asked = {"tokenizer": load_tokenizer(tokenizer), "victim": None}
+    if victim is not None:
+        asked["victim"] = load_clean(victim, key.task, key)
+    if suspect.startswith(("http://", "https://")):
         from huggingface_hub import InferenceClient
 
-        return InferenceClient(model=name), None
-    return load_model(name, task=key.task), load_tokenizer(name)
+        return {**asked, "suspect": InferenceClient(model=suspect)}
+    return {
+        **asked,
+        "suspect": load_model(suspect, task=key.task),
+        "suspect_tokenizer": load_tokenizer(suspect),
+    }
 
 
-def load_clean(name: str, key: WatermarkKey) -> Any:
-    """The victim, plain or protected."""
-    if isinstance(load_config(name), WatermarkedConfig):
-        return load_model(name, key=key, replace_key=True)
-    return load_model(name, task=key.task)
+def load_clean(name: str, task: Task | None, key: WatermarkKey | None = None) -> Any:
+    """A model, plain or protected: its mark is switched off while it is asked, so any key for it will do."""
+    config = load_config(name)
+    if not isinstance(config, WatermarkedConfig):
+        return load_model(name, task=task)
+    key = key or WatermarkKey.generate(config, target=0, tokenizer=load_tokenizer(name))
+    return load_model(name, key=key, replace_key=True)
 
 
 def parse_label_map(pairs: Sequence[str] | None) -> dict[str, str] | None:
@@ -61,8 +74,10 @@ def class_named(target: str, labels: tuple[str, ...]) -> str | int:
     return int(target) if target.isdecimal() and target not in labels else target
 
 
-def column(rows: datasets.Dataset, name: str, option: str) -> list[Any]:
-    """The values of a column that an option names, labels by their names where they have some."""
+def column(rows: datasets.Dataset, name: str | None, option: str) -> list[Any] | None:
+    """The values of a column that an option names, labels by their names where they have some; None without a name."""
+    if name is None:
+        return None
     if name not in rows.column_names:
         raise DatasetError(f"{option} {name}: expected one of the columns {rows.column_names}")
     feature = rows.features[name]

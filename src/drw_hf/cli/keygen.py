@@ -23,8 +23,8 @@ def keygen(
     epsilon: Annotated[float, typer.Option(help="How far a marked probability moves.", min=0.0)] = 0.2,
     tau: Annotated[float, typer.Option(help="Share of tokens that are marked.", min=0.0, max=1.0)] = 0.5,
     frequency: shared.Frequency = 16.0,
-    law: Annotated[shared.Law, typer.Option(help="How hashes are drawn.")] = shared.Law.direct,
-    scope: shared.ScopeOption = shared.Scope.predicted,
+    law: Annotated[shared.Law, typer.Option(help="How hashes are drawn.")] = "direct",
+    scope: shared.ScopeOption = "predicted",
     hash_rule: shared.HashRuleOption = None,
     task: shared.TaskOption = None,
     ring: Annotated[bool, typer.Option("--ring", help="Make a key ring: a key for every user.")] = False,
@@ -62,10 +62,10 @@ def keygen(
         epsilon=epsilon,
         tau=tau,
         frequency=frequency,
-        law=shared.value_of(law),
-        scope=shared.value_of(scope),
-        hash_rule=shared.value_of(hash_rule),
-        task=shared.value_of(task),
+        law=law,
+        scope=scope,
+        hash_rule=hash_rule,
+        task=task,
     )
     key.save_pretrained(output, passphrase=None if plain else new_passphrase(passphrase_file))
     document = {"path": str(output), "sealed": not plain, "fingerprint": key.fingerprint}

@@ -48,7 +48,7 @@ def label(
         raise typer.BadParameter(f"--output {output}: expected a folder, or a file that ends in .parquet")
     check_free(output, overwrite)
     progress = show_progress()
-    its_task = shared.value_of(task) or task_of(load_config(teacher))
+    its_task = task or task_of(load_config(teacher))
     columns = text_column or None
     rows = load_data(data, task=its_task, text_columns=columns, split=split, subset=subset, limit=limit)
     model = load_model(teacher, task=its_task, key=key_of(teacher, key, passphrase_file))

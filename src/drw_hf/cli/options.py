@@ -4,64 +4,21 @@ import glob
 import os
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Literal
 
 import typer
 
-
-class LabelKind(StrEnum):
-    """What a protected model answers, and what a student learns."""
-
-    soft = "soft"
-    hard = "hard"
-
-
-class Task(StrEnum):
-    """What a model does."""
-
-    sequence = "sequence-classification"
-    token = "token-classification"
+# The words of drw_hf.keys.choices, and others, spelt out: importing the package's own would make --help wait.
+LabelKind = Literal["soft", "hard"]
+Task = Literal["sequence-classification", "token-classification"]
+Law = Literal["direct", "paper"]
+Scope = Literal["predicted", "all"]
+HashRule = Literal["token", "second", "rarest", "keyed"]
+RepoType = Literal["model", "dataset", "space"]
+ProbedWith = Literal["queries", "unseen"]
 
 
-class Law(StrEnum):
-    """How hashes are drawn."""
-
-    direct = "direct"
-    paper = "paper"
-
-
-class Scope(StrEnum):
-    """Which answers are marked."""
-
-    predicted = "predicted"
-    all = "all"
-
-
-class HashRule(StrEnum):
-    """Which token of an input is hashed."""
-
-    token = "token"
-    second = "second"
-    rarest = "rarest"
-    keyed = "keyed"
-
-
-class RepoType(StrEnum):
-    """What a repository on the Hub holds."""
-
-    model = "model"
-    dataset = "dataset"
-    space = "space"
-
-
-class ProbedWith(StrEnum):
-    """What a suspect is probed with."""
-
-    queries = "queries"
-    unseen = "unseen"
-
-
-class Part(StrEnum):
+class Part(StrEnum):  # may be repeated, for which typer takes no Literal
     """What of the paper is repeated."""
 
     tables = "tables"
@@ -81,11 +38,6 @@ class PaperTask(StrEnum):
     mrpc = "mrpc"
     pos = "pos"
     ner = "ner"
-
-
-def value_of(choice: StrEnum | None) -> Any:
-    """A choice as the package's functions take it: one of the words of :mod:`drw_hf.keys.choices`."""
-    return None if choice is None else choice.value
 
 
 def complete_path(incomplete: str) -> list[str]:
@@ -127,6 +79,16 @@ def file_option(name: str, help: str, metavar: str = "FILE") -> typer.models.Opt
     return typer.Option(name, help=help, metavar=metavar, exists=True, dir_okay=False)
 
 
+def name_option(name: str, help: str, metavar: str = "NAME") -> typer.models.OptionInfo:
+    """A word, or several if the option may be repeated."""
+    return typer.Option(name, help=help, metavar=metavar)
+
+
+def count_option(name: str, help: str, least: int = 1) -> typer.models.OptionInfo:
+    """How many of something."""
+    return typer.Option(name, help=help, min=least, metavar="N")
+
+
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout, and nothing else there.")]
 Key = Annotated[str, key_option("Folder or repository of the key.")]
 KeyOrRing = Annotated[str, key_option("Folder or repository of the key, or of a key ring.")]
@@ -136,48 +98,39 @@ OptionalKey = Annotated[
 KeyFolder = Annotated[Path, typer.Option(help="Folder for the key.", metavar="FOLDER")]
 PassphraseFile = Annotated[
     Path | None,
-    typer.Option(
-        help="File with the passphrase of the key. Else it is taken from DRW_PASSPHRASE, or asked for.",
-        exists=True,
-        dir_okay=False,
+    file_option(
+        "--passphrase-file",
+        "File with the passphrase of the key. Else it is taken from DRW_PASSPHRASE, or asked for.",
     ),
 ]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Write even where something lies already.")]
 TaskOption = Annotated[Task | None, typer.Option("--task", help="The task, where the model does not tell it.")]
 TextColumns = Annotated[
     list[str] | None,
-    typer.Option(
-        "--text-column",
-        help="Column of texts or words; twice for pairs. Found by its usual name if left out.",
-        metavar="NAME",
-    ),
+    name_option("--text-column", "Column of texts or words; twice for pairs. Found by its usual name if left out."),
 ]
-GoldColumn = Annotated[str | None, typer.Option(help="Column of true labels.", metavar="NAME")]
-Split = Annotated[str | None, typer.Option(help="Which split of the data, where it has several.", metavar="NAME")]
-Subset = Annotated[
-    str | None, typer.Option(help="Which subset (configuration) of a data set on the Hub.", metavar="NAME")
+GoldColumn = Annotated[str | None, name_option("--gold-column", "Column of true labels.")]
+LabelColumn = Annotated[
+    str | None, name_option("--label-column", "Column of true labels. Found by its usual name if left out.")
 ]
-Limit = Annotated[int | None, typer.Option(help="Take so many rows at the most.", min=1, metavar="N")]
-BatchSize = Annotated[int, typer.Option(help="Rows at once.", min=1, metavar="N")]
+Split = Annotated[str | None, name_option("--split", "Which split of the data, where it has several.")]
+Subset = Annotated[str | None, name_option("--subset", "Which subset (configuration) of a data set on the Hub.")]
+Limit = Annotated[int | None, count_option("--limit", "Take so many rows at the most.")]
+BatchSize = Annotated[int, count_option("--batch-size", "Rows at once.")]
 MaxLength = Annotated[
-    int | None, typer.Option(help="Cut texts after so many tokens (default: the model's limit).", min=1, metavar="N")
+    int | None, count_option("--max-length", "Cut texts after so many tokens (default: the model's limit).")
 ]
 CommitmentRepo = Annotated[
-    str | None, typer.Option("--repo", help="Repository in which the commitment was published.", metavar="ID")
+    str | None, name_option("--repo", "Repository in which the commitment was published.", "ID")
 ]
 TrustedRoots = Annotated[
     list[Path] | None,
-    typer.Option(
-        "--trusted-root",
-        help="Root certificate of a time-stamping authority that you trust. May be repeated.",
-        metavar="PEM",
-        exists=True,
-        dir_okay=False,
+    file_option(
+        "--trusted-root", "Root certificate of a time-stamping authority that you trust. May be repeated.", "PEM"
     ),
 ]
 FirstSeen = Annotated[
-    str | None,
-    typer.Option("--suspect-first-seen", help="When the suspect was first seen (UTC).", metavar="DATE"),
+    str | None, name_option("--suspect-first-seen", "When the suspect was first seen (UTC).", "DATE")
 ]
 
 # -- of plan and keygen
@@ -201,14 +154,13 @@ Suspect = Annotated[
 Texts = Annotated[str, data_argument("What about; some hundred texts, better thousands", metavar="TEXTS")]
 Victim = Annotated[str | None, model_option("--victim", "Your own model, protected or not; it sharpens the test")]
 VictimTokenizer = Annotated[str | None, model_option("--tokenizer", "Your own tokenizer, where there is no --victim")]
-SuspectsTested = Annotated[int, typer.Option(help="Suspects tested in all, this one included.", min=1)]
-Looks = Annotated[int, typer.Option(help="Looks at the data in all, this one included.", min=1)]
+SuspectsTested = Annotated[int, count_option("--suspects-tested", "Suspects tested in all, this one included.")]
+Looks = Annotated[int, count_option("--looks", "Looks at the data in all, this one included.")]
 Level = Annotated[float, typer.Option(help="Level of the verdict.")]
 LabelMap = Annotated[
-    list[str] | None,
-    typer.Option(help="Renamed label, as in LABEL_0=negative. May be repeated.", metavar="OLD=NEW"),
+    list[str] | None, name_option("--label-map", "Renamed label, as in LABEL_0=negative. May be repeated.", "OLD=NEW")
 ]
-MaxQueries = Annotated[int | None, typer.Option(help="Ask so many texts at the most.", min=1, metavar="N")]
+MaxQueries = Annotated[int | None, count_option("--max-queries", "Ask so many texts at the most.")]
 Plot = Annotated[Path | None, typer.Option(help="Draw the figure.", metavar="PNG")]
 
 # -- of rings
@@ -221,8 +173,6 @@ RingFolder = Annotated[
     typer.Argument(help="Folder of the key ring, which is changed.", metavar="RING", exists=True, file_okay=False),
 ]
 RingOption = Annotated[str, model_option("--ring", "Your key ring")]
-Users = Annotated[Path, file_option("--users", "Text file with the users, one a line.")]
-User = Annotated[str, typer.Option("--user", help="The user.", metavar="NAME")]
-Epoch = Annotated[
-    int | None, typer.Option("--epoch", help="Epoch of the ring (default: the present one).", min=0, metavar="N")
-]
+Users = Annotated[Path, file_option("--users", "Text file with the users, one per line.")]
+User = Annotated[str, name_option("--user", "The user.")]
+Epoch = Annotated[int | None, count_option("--epoch", "Epoch of the ring (default: the present one).", least=0)]

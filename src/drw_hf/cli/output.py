@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import gc
+import inspect
 import json
 import os
 import sys
@@ -31,15 +32,16 @@ class Outcome:
 def prints_outcome(run: Callable[..., Outcome]) -> Callable[..., None]:
     """Let a command that returns an outcome print it instead, and exit with its code.
 
-    The command has ``as_json`` among its options, for typer to see, and never reads it. Whatever the libraries under
-    it print meanwhile goes to stderr; of several processes, the first one speaks.
+    The command has ``as_json`` among its options, for typer to see. Whatever the libraries under it print meanwhile
+    goes to stderr; of several processes, the first one speaks.
     """
+    reads_as_json = "as_json" in inspect.signature(run).parameters
 
     @functools.wraps(run)
     def command(*arguments: Any, as_json: bool = False, **options: Any) -> None:
         with leaving_process_group():
             with contextlib.redirect_stdout(sys.stderr):
-                outcome = run(*arguments, **options)
+                outcome = run(*arguments, **options, **({"as_json": as_json} if reads_as_json else {}))
             if is_first_process():
                 typer.echo(json.dumps(outcome.document, indent=2) if as_json else outcome.text)
         if outcome.exit_code and not is_one_of_many():
@@ -109,13 +111,35 @@ def disable_bars() -> None:
 
 
 @contextlib.contextmanager
-def resumable() -> Iterator[None]:
-    """Around asking a model: whoever interrupts it learns that nothing is lost."""
+def interruptible(what_is_kept: str) -> Iterator[None]:
+    """Around long work: whoever interrupts it learns what is kept."""
     try:
         yield
     except KeyboardInterrupt:
-        typer.echo("Interrupted. The answers so far are kept: the same command goes on where it stopped.", err=True)
+        typer.echo(f"Interrupted. {what_is_kept}", err=True)
         raise typer.Exit(INTERRUPTED) from None
+
+
+def resumable() -> contextlib.AbstractContextManager[None]:
+    """Around asking a model."""
+    return interruptible("The answers so far are kept: the same command goes on where it stopped.")
+
+
+def save_result(
+    result: Any, kind: str, output: Path | None, plot: Path | None, report: Path | None = None, redact: bool = False
+) -> tuple[dict[str, str], list[str]]:
+    """Write those files of a result that were asked for; returns what went where, and lines that say so."""
+    written = {}
+    if output is not None:
+        result.save(output)
+        written[kind] = str(output)
+    if report is not None:
+        written["report"] = str(result.report(report, redact=redact))
+    if plot is not None:
+        plot.parent.mkdir(parents=True, exist_ok=True)
+        result.plot(plot)
+        written["plot"] = str(plot)
+    return written, [f"Wrote the {what} to {where}." for what, where in written.items()]
 
 
 def check_free(output: Path, overwrite: bool) -> None:

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ..wording import small_p
 from . import options as shared
 from .output import Outcome, prints_outcome, resumable, show_progress
 
 if TYPE_CHECKING:
-    from ..keys.choices import LabelKind, Task
-    from ..planning.plan import Plan, PlanRow, Traffic
+    from ..keys.choices import LabelKind
+    from ..planning import Plan, PlanRow, Traffic
 
 RANKED = 5  # classes that are shown where no target was named
 RANKED_AT = 0.2  # the ε at which they are compared, unless another is named
-FIGURES = ("cost", "at most", "z", "p")  # of a row, for each label kind
 CAUTION = "A prediction from other students: before you rely on it, try drw-hf label, distill and detect."
 
 
@@ -27,7 +27,9 @@ def plan(
     data: Annotated[str, shared.data_argument("What it is asked, some thousand texts; labels are not needed")],
     target: Annotated[
         str | None,
-        typer.Option(help="Target class, whose probability carries the mark. Left out: ranks them.", metavar="LABEL"),
+        shared.name_option(
+            "--target", "Target class, whose probability carries the mark. Left out: ranks them.", "LABEL"
+        ),
     ] = None,
     epsilon: Annotated[
         list[float] | None,
@@ -47,17 +49,17 @@ def plan(
         ),
     ] = None,
     frequency: shared.Frequency = 16.0,
-    scope: shared.ScopeOption = shared.Scope.predicted,
+    scope: shared.ScopeOption = "predicted",
     hash_rule: shared.HashRuleOption = None,
     p_value: Annotated[float, typer.Option(help="The p-value that a test of a stolen copy shall reach.")] = 1e-6,
     queries: Annotated[
         int | None,
-        typer.Option(help="Texts that a thief is expected to ask (default: as many as given).", min=1, metavar="N"),
+        shared.count_option("--queries", "Texts that a thief is expected to ask (default: as many as given)."),
     ] = None,
     probed_with: Annotated[
         shared.ProbedWith,
         typer.Option(help="What a copy will be probed with: the thief's queries, if logged, or other text."),
-    ] = shared.ProbedWith.unseen,
+    ] = "unseen",
     phi: Annotated[
         float | None,
         typer.Option(help="How much of the mark a student copies (default: as seen in ours).", min=0.0),
@@ -77,7 +79,7 @@ def plan(
 ) -> Outcome:
     """Before a key is made: what a mark would cost, and how surely it would be found in a stolen copy.
 
-    Asks the model about texts like those it serves, and predicts for every epsilon and tau the accuracy that the mark
+    Asks the model about texts like those it serves, and predicts for each epsilon and tau the accuracy that the mark
     costs, and the z and p-value of a test of a student that was served soft or hard labels. Then names the smallest
     epsilon that reaches --p-value. Without --target, says which class would carry the mark best. No key is needed.
 
@@ -87,10 +89,14 @@ def plan(
     """
     from ..asking.data import load_data
     from ..asking.models import load_config, load_tokenizer
+    from ..checks import class_number
+    from ..keys import MarkSettings
     from ..keys.binding import labels_of, plain_config, task_of
-    from ..planning.plan import EPSILONS, class_number, observe_traffic, rank_targets
+    from ..planning import observe_traffic, rank_targets
+    from ..planning.plan import EPSILONS
     from ..planning.plan import plan as make_plan
-    from .inputs import class_named
+    from ..planning.students import EXPECTED_STUDENTS
+    from .inputs import class_named, load_clean
 
     if not 0.0 < p_value <= 1.0:
         raise typer.BadParameter(f"--p-value {p_value:g}: expected a number in (0, 1], like 1e-6")
@@ -99,64 +105,40 @@ def plan(
     labels = labels_of(plain_config(config))
     number = None if target is None else class_number(class_named(target, labels), labels)
     columns = text_column or None
-    its_task = shared.value_of(task)
-    rows = load_data(
-        data, task=its_task or task_of(config), text_columns=columns, split=split, subset=subset, limit=limit
-    )
-    tokenizer = load_tokenizer(model)
-    rule = shared.value_of(hash_rule)
+    its_task = task or task_of(config)
+    rows = load_data(data, task=its_task, text_columns=columns, split=split, subset=subset, limit=limit)
     with resumable():
         traffic = observe_traffic(
-            load_unmarked(model, its_task, tokenizer),
+            load_clean(model, its_task),
             rows,
-            tokenizer,
-            hash_rule=rule,
+            load_tokenizer(model),
+            hash_rule=hash_rule,
             task=its_task,
             text_columns=columns,
             batch_size=batch_size,
             max_length=max_length,
             progress=progress,
         )
-    settings: dict[str, Any] = {
+    known = {name: value for name, value in (("phi", phi), ("sigma", sigma)) if value is not None}
+    settings = MarkSettings(target=number or 0, frequency=frequency, scope=scope)
+    options: dict[str, Any] = {
         "taus": tau or (0.5,),
-        "frequency": frequency,
-        "scope": scope.value,
         "queries": queries,
-        "n_texts": traffic.n_texts,
-        "probed_with": probed_with.value,
-        "phi": phi,
-        "sigma": sigma,
+        "student": dataclasses.replace(EXPECTED_STUDENTS[probed_with], **known),
     }
     if number is None:
-        at = (epsilon or (RANKED_AT,))[:1]
-        ranked = rank_targets(traffic.probabilities, traffic.token_ids, epsilons=at, **settings)
-        command = ["drw-hf", "plan", model, data, *(["--hash-rule", rule] if rule else [])]
-        return _ranking(ranked, traffic, command)
-    found = make_plan(
-        traffic.probabilities, traffic.token_ids, target=number, epsilons=epsilon or EPSILONS, **settings
-    )
-    return _plan(found, traffic, p_value)
+        ranked = rank_targets(traffic, settings, epsilons=(epsilon or (RANKED_AT,))[:1], **options)
+        rule = ["--hash-rule", hash_rule] if hash_rule else []
+        return _ranking(ranked, traffic, ["drw-hf", "plan", model, data, *rule])
+    found = make_plan(traffic, settings, epsilons=epsilon or EPSILONS, **options)
+    return _one_class(found, "words" if its_task == "token-classification" else "texts", p_value)
 
 
-def load_unmarked(name: str, task: "Task | None", tokenizer: Any) -> Any:
-    """The model, plain or protected; its mark is switched off while it is asked, so any key will do."""
-    from ..asking.models import load_config, load_model
-    from ..keys import WatermarkKey
-    from ..watermark import WatermarkedConfig
-
-    config = load_config(name)
-    if not isinstance(config, WatermarkedConfig):
-        return load_model(name, task=task)
-    return load_model(name, key=WatermarkKey.generate(config, target=0, tokenizer=tokenizer), replace_key=True)
-
-
-# -- one class
-
-
-def _plan(found: "Plan", traffic: "Traffic", p_value: float) -> Outcome:
-    best = {kind: _recommended(found, p_value, kind) for kind in found.label_kinds}
+def _one_class(found: "Plan", unit: str, p_value: float) -> Outcome:
+    traffic, kinds = found.traffic, found.label_kinds
+    best = {kind: _recommended(found, p_value, kind) for kind in kinds}
     document = {
-        **_about(found, traffic),
+        **_about(found),
         "n_texts": found.n_texts,
         "queries": found.queries,
         "n_items": found.n_items,
@@ -165,21 +147,18 @@ def _plan(found: "Plan", traffic: "Traffic", p_value: float) -> Outcome:
         "p_value": p_value,
         "recommended": {kind: row and _as_dict(row) for kind, row in best.items()},
     }
-    unit = "words" if traffic.task == "token-classification" else "texts"
-    kinds = found.label_kinds
     groups = [found.rows[first : first + len(kinds)] for first in range(0, len(found.rows), len(kinds))]
-    body = [
-        [f"{rows[0].epsilon:g}", f"{rows[0].tau:g}", *(word for row in rows for word in _cells(row))]
-        for rows in groups
-    ]
     lines = [
         f"{traffic.labels[found.target]} is the answer to {found.n_predicted} of {found.n_items} {unit}, with "
         f"{found.n_tokens} distinct tokens (worth {found.n_effective:.0f} of equal weight).",
         f"For a thief who asks {found.queries} texts like these; the accuracy costs are those of a calibrated model:",
         "",
-        *_table(["epsilon", "tau"], kinds, body),
+        *_table(
+            {"epsilon": [f"{rows[0].epsilon:g}" for rows in groups], "tau": [f"{rows[0].tau:g}" for rows in groups]},
+            groups,
+        ),
         "",
-        *(_advice(row, kind, found, traffic, p_value) for kind, row in best.items()),
+        *(_advice(row, kind, found, p_value) for kind, row in best.items()),
         CAUTION,
     ]
     return Outcome(document, "\n".join(lines))
@@ -194,7 +173,7 @@ def _recommended(found: "Plan", p_value: float, label_kind: "LabelKind") -> "Pla
     return found.predict(round(math.ceil(row.epsilon / unit) * unit, 12), row.tau, label_kind)
 
 
-def _advice(row: "PlanRow | None", kind: "LabelKind", found: "Plan", traffic: "Traffic", p_value: float) -> str:
+def _advice(row: "PlanRow | None", kind: "LabelKind", found: "Plan", p_value: float) -> str:
     from ..planning.plan import LARGEST_EPSILON
 
     thief = f"a thief with {kind} labels"
@@ -208,18 +187,16 @@ def _advice(row: "PlanRow | None", kind: "LabelKind", found: "Plan", traffic: "T
     if not math.isfinite(factor):
         return f"Against {thief} no epsilon helps: nothing of the mark would be copied (tau or --phi is 0)."
     ways = ["a class that is predicted more often (leave out --target to compare)", "more text"]
-    ways += ["--hash-rule rarest"] if traffic.hash_rule == "second" else []
+    ways += ["--hash-rule rarest"] if found.traffic.hash_rule == "second" else []
     return (
         f"No epsilon up to {LARGEST_EPSILON:g} reaches p ≤ {p_value:g} against {thief}; about {factor:.1f} times as "
         f"many distinct tokens would: take {', '.join(ways[:-1])} or {ways[-1]}."
     )
 
 
-# -- all classes
-
-
 def _ranking(ranked: list["Plan"], traffic: "Traffic", command: list[str]) -> Outcome:
     first = ranked[0].rows[0]
+    best = traffic.labels[ranked[0].target]
     shown = ranked[:RANKED]
     document = {
         "epsilon": first.epsilon,
@@ -228,24 +205,18 @@ def _ranking(ranked: list["Plan"], traffic: "Traffic", command: list[str]) -> Ou
         "queries": ranked[0].queries,
         "n_items": len(traffic.token_ids),
         "hash_rule": traffic.hash_rule,
-        "classes": [{**_about(one, traffic), "rows": [_as_dict(row) for row in one.rows]} for one in shown],
+        "classes": [{**_about(one), "rows": [_as_dict(row) for row in one.rows]} for one in shown],
     }
-    kinds = ranked[0].label_kinds
-    body = [
-        [
-            traffic.labels[one.target],
-            f"{one.n_predicted / one.n_items:.1%}",
-            str(one.n_tokens),
-            *(word for row in one.rows[: len(kinds)] for word in _cells(row)),
-        ]
-        for one in shown
-    ]
-    best = traffic.labels[ranked[0].target]
+    heads = {
+        "class": [traffic.labels[one.target] for one in shown],
+        "predicted": [f"{one.n_predicted / one.n_items:.1%}" for one in shown],
+        "tokens": [str(one.n_tokens) for one in shown],
+    }
     lines = [
         f"Of {len(traffic.labels)} classes {len(ranked)} can carry a mark; at epsilon {first.epsilon:g} and tau "
         f"{first.tau:g}, against a thief who asks {ranked[0].queries} texts like these:",
         "",
-        *_table(["class", "predicted", "tokens"], kinds, body),
+        *_table(heads, [one.rows[: len(one.label_kinds)] for one in shown]),
         "",
         f"A mark in {best} would be found most surely. Next, see what it costs:",
         f"  {shlex.join([*command, '--target', best])}",
@@ -254,46 +225,39 @@ def _ranking(ranked: list["Plan"], traffic: "Traffic", command: list[str]) -> Ou
     return Outcome(document, "\n".join(lines))
 
 
-# -- both
-
-
-def _about(found: "Plan", traffic: "Traffic") -> dict[str, Any]:
-    return {
-        "target": traffic.labels[found.target],
-        "n_predicted": found.n_predicted,
-        "n_tokens": found.n_tokens,
-        "n_effective": found.n_effective,
-    }
+def _about(found: "Plan") -> dict[str, Any]:
+    names = ("n_predicted", "n_tokens", "n_effective")
+    return {"target": found.traffic.labels[found.target], **{name: getattr(found, name) for name in names}}
 
 
 def _as_dict(row: "PlanRow") -> dict[str, Any]:
     return {**dataclasses.asdict(row), "p_value": row.p_value}
 
 
-def _cells(row: "PlanRow") -> list[str]:
-    """The figures of a row."""
-    return [_percent(row.expected_cost), _percent(row.largest_cost), f"{row.z_score:.1f}", _power(row.log10_p)]
-
-
 def _percent(cost: float) -> str:
     return f"{abs(100.0 * cost) if abs(cost) < 5e-5 else 100.0 * cost:.2f} %"  # rounding must not make it "-0.00"
 
 
-def _power(log10_p: float) -> str:
-    """A p-value that may be below the smallest float."""
-    if log10_p > -3.0:
-        return f"{10.0**log10_p:.2g}"
-    return f"{10.0**log10_p:.0e}" if log10_p > -300.0 else f"1e{log10_p:.0f}"
+def _table(heads: dict[str, list[str]], groups: Sequence[Sequence["PlanRow"]]) -> list[str]:
+    """First columns with their heads, then those of each label kind, under its name; all stand to the right.
 
-
-def _table(heads: Sequence[str], kinds: Sequence[str], body: list[list[str]]) -> list[str]:
-    """Columns to the right; above those of a label kind, its name."""
-    table = [[*heads, *FIGURES * len(kinds)], *body]
-    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    over = " " * (sum(widths[: len(heads)]) + 2 * (len(heads) - 1))
-    for place, kind in enumerate(kinds):
-        first = len(heads) + place * len(FIGURES)
-        width = sum(widths[first : first + len(FIGURES)]) + 2 * (len(FIGURES) - 1)
-        over += f"  {kind + ' labels':>{width}}"
-    lines = ["  ".join(word.rjust(width) for word, width in zip(line, widths, strict=True)) for line in table]
-    return [over, *lines]
+    ``groups`` are the lines: what a plan says of one choice, for each label kind.
+    """
+    columns = [[head, *cells] for head, cells in heads.items()]
+    titles = " " * (sum(max(map(len, column)) + 2 for column in columns) - 2)
+    for of_kind in zip(*groups, strict=True):
+        figures = [
+            ["cost", *(_percent(row.expected_cost) for row in of_kind)],
+            ["at most", *(_percent(row.largest_cost) for row in of_kind)],
+            ["z", *(f"{row.z_score:.1f}" for row in of_kind)],
+            ["p", *(small_p(row.log10_p) for row in of_kind)],
+        ]
+        width = sum(max(map(len, column)) + 2 for column in figures) - 2
+        titles += f"  {of_kind[0].label_kind + ' labels':>{width}}"
+        columns += figures
+    widths = [max(map(len, column)) for column in columns]
+    lines = zip(*columns, strict=True)
+    return [
+        titles,
+        *("  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)) for line in lines),
+    ]

@@ -62,9 +62,7 @@ def protect(
         check_free(output, overwrite)
     show_progress()
     opened, passphrase = open_key_or_ring(key, passphrase_file)
-    protected = load_model(
-        model, task=shared.value_of(task), key=opened, label_kind=shared.value_of(label_kind), replace_key=replace_key
-    )
+    protected = load_model(model, task=task, key=opened, label_kind=label_kind, replace_key=replace_key)
     tokenizer = load_tokenizer(model)
     document = {"key_fingerprint": opened.fingerprint, "label_kind": protected.config.label_kind}
     is_ring = isinstance(opened, KeyRing)

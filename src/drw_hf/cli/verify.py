@@ -1,18 +1,15 @@
 """Replaying a claim for people and for scripts."""
 
-import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from . import options as shared
-from .output import FAILED, UNDECIDED
-
-if TYPE_CHECKING:
-    from ..evidence.verify import Verification
+from .output import DONE, FAILED, UNDECIDED, Outcome, prints_outcome
 
 
+@prints_outcome
 def verify(
     evidence: Annotated[Path, typer.Argument(help="The JSON that DetectionResult.save wrote; its probe lies beside.")],
     key: shared.Key,
@@ -21,7 +18,7 @@ def verify(
     suspect_first_seen: shared.FirstSeen = None,
     passphrase_file: shared.PassphraseFile = None,
     as_json: shared.AsJson = False,
-) -> None:
+) -> Outcome:
     """Replay a claim: is saved evidence what its probe, its key and its commitment say?
 
     Checks that the key is the one the evidence names and was committed to before the suspect was first seen, that the
@@ -43,14 +40,11 @@ def verify(
         trusted_roots=trusted_root or (),
         suspect_first_seen=first_seen,
     )
-    typer.echo(json.dumps(found.to_dict(), indent=2) if as_json else f"{found}\n\n{_conclusion(found)}")
-    if not found.holds:
-        raise typer.Exit(FAILED if found.failed else UNDECIDED)
-
-
-def _conclusion(found: "Verification") -> str:
+    n = len(found.checks)
     if found.holds:
-        return f"All {len(found.checks)} checks passed: the evidence may say what it says."
-    if found.failed:
-        return f"{len(found.failed)} of {len(found.checks)} checks failed: do not rely on this evidence."
-    return f"Nothing failed, but {len(found.open)} of {len(found.checks)} checks could not be decided."
+        conclusion, code = f"All {n} checks passed: the evidence may say what it says.", DONE
+    elif found.failed:
+        conclusion, code = f"{len(found.failed)} of {n} checks failed: do not rely on this evidence.", FAILED
+    else:
+        conclusion, code = f"Nothing failed, but {len(found.open)} of {n} checks could not be decided.", UNDECIDED
+    return Outcome(found.to_dict(), f"{found}\n\n{conclusion}", code)

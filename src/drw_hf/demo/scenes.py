@@ -1,9 +1,8 @@
 """Who is robbed, and of what texts: a small model of our own, or a model and texts of the user's."""
 
-from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import datasets
 import numpy as np
@@ -11,16 +10,19 @@ import numpy as np
 from ..asking.data import check_columns, load_any
 from ..asking.labelling import LABELS, label_with_teacher
 from ..asking.models import load_config, load_model, load_tokenizer
+from ..asking.options import AskingOptions
 from ..asking.questions import find_gold_column, find_text_columns, questions_of
+from ..checks import class_numbers, label_number
 from ..errors import ConfigurationError, DatasetError, UnsupportedModelError
 from ..experiments.corpus import SENTIMENTS, TAGS, make_sentiment_corpus, make_tagging_corpus, make_tokenizer
 from ..experiments.theft import small_bert, train_on_gold
 from ..keys.binding import labels_of, task_of
 from ..keys.choices import Task
-from ..planning.accuracy import class_number, class_numbers
 from ..watermark import WatermarkedConfig
-from .stages import Stages
 from .story import TOKEN
+
+if TYPE_CHECKING:
+    from .play import Stages
 
 ROWS = {"victim": 2500, "queries": 4000, "innocent": 2500, "probes": 1500}  # of the corpus
 LIMIT = 2000  # rows of each kind, of a data set
@@ -44,9 +46,14 @@ class Scene:
     queries: datasets.Dataset  # what the thief asks; it has no right labels for them
     schooling: datasets.Dataset  # what the innocent model learns from
     probes: datasets.Dataset  # what nobody was trained on
+    work: str  # folder for what is not kept
+    source: dict[str, Any]  # whose model and data, for demo.json
     student: str | None = None  # where students and the innocent model start from; by default, from nothing
-    max_length: int = MAX_LENGTH
-    source: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def gold(self) -> str:
+        """The column of right labels."""
+        return "tags" if self.task == TOKEN else "label"
 
     @property
     def asked(self) -> datasets.Dataset:
@@ -58,7 +65,12 @@ class Scene:
         return self.probes if self.task == TOKEN else self.queries
 
 
-def corpus_scene(task: Task, work: str, stages: Stages, *, limit: int | None, seed: int) -> Scene:
+def asking_options(work: str) -> AskingOptions:
+    """How everybody in a demo is asked."""
+    return {"max_length": MAX_LENGTH, "batch_size": 64, "cache_dir": work, "progress": False}
+
+
+def corpus_scene(task: Task, work: str, stages: "Stages", *, limit: int | None, seed: int) -> Scene:
     """A tagger or classifier of the package's own corpus, trained on the spot."""
     sizes = {part: min(size, limit or size) for part, size in ROWS.items()}
     total = sum(sizes.values())
@@ -71,30 +83,31 @@ def corpus_scene(task: Task, work: str, stages: Stages, *, limit: int | None, se
     else:
         kind, labels, target = "sentiment classifier", SENTIMENTS, "negative"
         made = make_sentiment_corpus(total, seed)
-    rows, parts, start = datasets.Dataset.from_list(made), {}, 0
-    for part, size in sizes.items():
-        parts[part] = rows.select(range(start, start + size))
-        start += size
+    rows, ends = datasets.Dataset.from_list(made), np.cumsum(list(sizes.values()))
+    parts = {part: rows.select(range(end - sizes[part], end)) for part, end in zip(sizes, ends, strict=True)}
     tokenizer = make_tokenizer(seed)
     with stages.stage("victim", f"Training the victim, a {kind}, on {sizes['victim']:,} sentences"):
         victim = small_bert(task, len(tokenizer), seed, labels=labels)
         train_on_gold(task, tokenizer, parts["victim"], work, seed, VICTIM_EPOCHS, victim)
     source = {"model": None, "dataset": None, "victim": f"A small {kind}, trained on {sizes['victim']:,} sentences,"}
-    return Scene(task, tokenizer, victim, target, parts["queries"], parts["innocent"], parts["probes"], source=source)
+    return Scene(
+        task, tokenizer, victim, target, parts["queries"], parts["innocent"], parts["probes"], work, source=source
+    )
+
+
+@dataclass(frozen=True)
+class OwnTexts:
+    """Texts of the user's and their right labels."""
+
+    name: str  # a file, a folder or a Hub id
+    subset: str | None = None
+    text_columns: list[str] | None = None
+    label_column: str | None = None
+    limit: int = LIMIT
 
 
 def own_scene(
-    model: str,
-    dataset: str,
-    work: str,
-    *,
-    subset: str | None = None,
-    task: Task | None = None,
-    student: str | None = None,
-    text_columns: list[str] | None = None,
-    label_column: str | None = None,
-    limit: int | None = None,
-    seed: int = 0,
+    model: str, texts: OwnTexts, work: str, *, task: Task | None = None, student: str | None = None, seed: int = 0
 ) -> Scene:
     """A trained model and texts from folders or the Hub."""
     config = load_config(model)
@@ -112,18 +125,13 @@ def own_scene(
     assert task is not None  # it was loaded as a classifier or a tagger
     if tokenizer.pad_token is None:
         raise UnsupportedModelError(f"the tokenizer in {model} has no padding token; set one and save it")
-    train, held_out = two_parts(load_any(dataset, subset), dataset, seed)
-    limit = limit or LIMIT
-    train = train.shuffle(seed).select(range(min(len(train), 2 * limit)))
-    held_out = held_out.shuffle(seed).select(range(min(len(held_out), limit)))
     train, held_out = (
-        plain_rows(rows, dataset, task, labels, text_columns, label_column) for rows in (train, held_out)
+        plain_rows(rows.shuffle(seed).select(range(min(len(rows), most))), texts, task, labels)
+        for rows, most in zip(two_parts(texts, seed), (2 * texts.limit, texts.limit), strict=True)
     )
     half = len(train) // 2
     queries, schooling = train.select(range(half)), train.select(range(half, len(train)))
-    answers = label_with_teacher(
-        victim, queries, tokenizer, cache_dir=work, max_length=MAX_LENGTH, batch_size=64, progress=False
-    )
+    answers = label_with_teacher(victim, queries, tokenizer, **asking_options(work))
     return Scene(
         task=task,
         tokenizer=tokenizer,
@@ -132,13 +140,15 @@ def own_scene(
         queries=queries,
         schooling=schooling,
         probes=held_out,
+        work=work,
+        source={"model": model, "dataset": texts.name, "victim": f"The model in {model}"},
         student=student,
-        source={"model": model, "dataset": dataset, "victim": f"The model in {model}"},
     )
 
 
-def two_parts(found: Any, name: str, seed: int) -> tuple[datasets.Dataset, datasets.Dataset]:
+def two_parts(texts: OwnTexts, seed: int) -> tuple[datasets.Dataset, datasets.Dataset]:
     """The rows to train on and those to keep apart: two splits, or one divided."""
+    found, name = load_any(texts.name, texts.subset), texts.name
     if isinstance(found, datasets.DatasetDict) and len(found) > 1:
         first = "train" if "train" in found else next(iter(found))
         second = next((split for split in HELD_OUT if split in found and split != first), None)
@@ -152,39 +162,33 @@ def two_parts(found: Any, name: str, seed: int) -> tuple[datasets.Dataset, datas
     return parts["train"], parts["test"]
 
 
-def plain_rows(
-    rows: datasets.Dataset,
-    name: str,
-    task: Task,
-    labels: Sequence[str],
-    text_columns: list[str] | None,
-    label_column: str | None,
-) -> datasets.Dataset:
+def plain_rows(rows: datasets.Dataset, texts: OwnTexts, task: Task, labels: Sequence[str]) -> datasets.Dataset:
     """Rows in the form that :class:`Scene` tells, in memory."""
-    check_columns(rows, name, task, text_columns)
-    columns = find_text_columns(rows.column_names, task, text_columns)
+    name, names = texts.name, rows.column_names
+    check_columns(rows, name, task, texts.text_columns)
+    columns = find_text_columns(names, task, texts.text_columns)
     if columns[0] == "input_ids":
         raise DatasetError(f"{name} holds token ids; the demo needs the texts, in a column that --text-column names")
-    if label_column is not None and label_column not in rows.column_names:
-        raise DatasetError(f"--label-column {label_column}: {name} has the columns {rows.column_names}")
-    gold = find_gold_column(rows.column_names, task, label_column)
+    if texts.label_column is not None and texts.label_column not in names:
+        raise DatasetError(f"--label-column {texts.label_column}: {name} has the columns {names}")
+    gold = find_gold_column(names, task, texts.label_column)
     if gold is None:
-        raise DatasetError(f"{name} has the columns {rows.column_names}; name the right labels with --label-column")
-    numbers = class_numbers(rows.features[gold], labels, gold)
-    made = []
+        raise DatasetError(f"{name} has the columns {names}; name the right labels with --label-column")
+    known = class_numbers(rows.features[gold], labels, gold)
+    made: list[dict[str, Any]] = []
     for place, (question, right) in enumerate(
         zip(questions_of(rows.select_columns(columns).to_dict(), columns), rows[gold][:], strict=True)
     ):
         if not all(question or [None]):  # nothing to ask
             continue
+        where = f"row {place} of the column {gold!r}"
         if task == TOKEN:
             if not isinstance(question, list) or not isinstance(right, list) or len(question) != len(right):
-                raise DatasetError(f"row {place} of {name}: expected a list of words and one label for every word")
-            tags = [class_number(label, numbers, gold, place) for label in right]
-            made.append({"tokens": question, "tags": tags})
+                raise DatasetError(f"row {place} of {name}: expected a list of words and one label for each word")
+            made.append({"tokens": question, "tags": [label_number(label, known, where) for label in right]})
         else:
             asked = dict(zip(("text_a", "text_b"), question, strict=True)) if len(columns) == 2 else {"text": question}
-            made.append({**asked, "label": class_number(right, numbers, gold, place)})
+            made.append({**asked, "label": label_number(right, known, where)})
     if not made:
         raise DatasetError(f"{name} holds no rows with text")
     return datasets.Dataset.from_list(made)
@@ -193,5 +197,5 @@ def plain_rows(
 def most_predicted(answers: Sequence[Any], labels: Sequence[str]) -> str:
     """The class that the clean model answers most often, a tagger's "O" aside: more answers, more to mark."""
     numbers = np.concatenate([np.atleast_1d(answer) for answer in answers])
-    counts = Counter(labels[number] for number in numbers if number >= 0 and labels[number] != "O")
-    return counts.most_common(1)[0][0] if counts else labels[0]
+    counts = np.bincount(numbers[numbers >= 0], minlength=len(labels))
+    return labels[max(range(len(labels)), key=lambda number: 0 if labels[number] == "O" else counts[number])]

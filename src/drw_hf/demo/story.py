@@ -7,6 +7,7 @@ from typing import Any
 
 from ..detection.result import NOT_COMMITTED
 from ..keys.choices import LabelKind, Task
+from ..wording import small_p
 
 SEQUENCE: Task = "sequence-classification"
 TOKEN: Task = "token-classification"
@@ -19,6 +20,7 @@ def tell(report: dict[str, Any]) -> str:
     tagger = report["task"] == TOKEN
     things, item = ("sentences", "tags") if tagger and report["model"] is None else ("texts", "labels")
     service, folder = report["service"], report["folder"]
+    same = math.floor(1000 * service["same_label"]) / 1000  # so that 100.0% is all of them
     unit = "words" if tagger else "texts"
     probed = (
         f"{report['probes']:,} new {things}" if tagger else f"the {report['probes']:,} {things} of the service's log"
@@ -27,8 +29,7 @@ def tell(report: dict[str, Any]) -> str:
     paragraphs = [
         f"{report['victim']} is the victim. It was protected with a secret key, and serves as before: of "
         f"{service['answers']:,} {unit} it had never seen, {service['moved']:.0%} got probabilities that the key had "
-        f"moved (by {service['largest_change']:.2f} at most), and {rounded_down(service['same_label'])} the same "
-        "label.",
+        f"moved (by {service['largest_change']:.2f} at most), and {same:.1%} the same label.",
         f"A thief sent {report['queries']:,} {things} of its own to the service and trained students on the answers, "
         f"{began}: one on probabilities (soft labels), one on {item} alone (hard labels). An innocent model learned "
         f"the same task from its own data. The owner asked each of the three {probed}, and looked for the key in what "
@@ -74,28 +75,14 @@ def outcome(report: dict[str, Any]) -> list[str]:
 
 
 def table(rows: Sequence[dict[str, Any]]) -> str:
-    """The models, one a line."""
+    """The models, one per line."""
     lines = [f"  {'model':28}{'accuracy':>8}{'P_snr':>8}{'p-value':>10}  verdict"]
     for row in rows:
         line = f"  {row['model']:28}{row['accuracy']:>8.1%}"
         if "verdict" in row:
-            line += f"{row['p_snr']:>8.1f}{as_power(row['log10_p']):>10}  {row['verdict']}"
+            line += f"{row['p_snr']:>8.1f}{small_p(row['log10_p']):>10}  {row['verdict']}"
         lines.append(line)
     return "\n".join([lines[0], "  " + "-" * (len(lines[0]) + 3), *lines[1:]])
-
-
-def rounded_down(share: float) -> str:
-    """A share in per cent; 100.0% where it is that and nowhere else."""
-    return f"{math.floor(1000 * share) / 1000:.1%}"
-
-
-def as_power(log10: float) -> str:
-    """A probability as people write it: 0.62, or 3e-38."""
-    if log10 > -2:
-        return f"{10**log10:.2f}"
-    exponent = math.floor(log10)
-    mantissa = round(10 ** (log10 - exponent))
-    return f"{mantissa}e{exponent}" if mantissa < 10 else f"1e{exponent + 1}"
 
 
 def commands(source: dict[str, Any]) -> list[str]:
@@ -127,9 +114,9 @@ Protect the model, and serve its answers instead of the plain model's.
 
     {protect_it}
 
-Try whether the mark survives a theft before somebody else does. `queries.jsonl` and `probes.jsonl` hold one row a
-line, like `{rows}`; probes that no model was trained on will do for a tagger, those of `queries.jsonl` for a sentence
-classifier.
+Try whether the mark survives a theft before somebody else does. `queries.jsonl` and `probes.jsonl` hold one row
+per line, like `{rows}`; probes that no model was trained on will do for a tagger, those of `queries.jsonl` for a
+sentence classifier.
 
     {label}
     {distill}

@@ -1,4 +1,4 @@
-"""Is the plan right? What :mod:`drw_hf.planning` foretells of students beside what they reached."""
+"""Is the plan right? What :mod:`drw_hf.planning` predicts of students beside what they reached."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..planning.plan import COPYING, copied_share
+from ..planning.students import EXPECTED_STUDENTS
 from .jobs import UNWATERMARKED
 from .results import LABELS, WHERE, Results, Suspect, by_epsilon, values, z
 
@@ -70,8 +70,8 @@ def _check(
         return None
     sigma, n_tokens, effect, mean = (float(np.mean(found)) for found in (spreads, tokens, effects, reached))
     gamma = math.sqrt(math.expm1(max(mean, 0.0) ** 2 / n_tokens))
-    copying = COPYING[where]
-    planned = copied_share(epsilon, copying.phi[labels]) * effect / copying.sigma
+    expected = EXPECTED_STUDENTS[where]
+    planned = expected.copied(labels, epsilon) * effect / expected.sigma
     return Checked(
         profile=profile,
         task=task,

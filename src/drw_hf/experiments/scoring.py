@@ -13,7 +13,8 @@ from ..detection.periodogram import p_snr, periodogram
 from ..detection.probing import Probe
 from ..errors import InvalidInputError
 from ..keys import WatermarkKey
-from ..planning.plan import KAPPA, key_variance, mark_depth, token_weight, tokens_that_count
+from ..planning.plan import key_variance, mark_depth, token_weight, tokens_that_count
+from ..planning.students import KAPPA
 from ..watermark.cosine import is_marked, periodic_signal, perturb
 
 LEVEL = 1e-3
@@ -77,7 +78,7 @@ def _power(probe: Probe, key: WatermarkKey) -> dict[str, float]:
         return {}
     assert probe.victim is not None  # as :func:`score_probe` asks
     called = exists & (probe.victim.argmax(1) == key.target)
-    depth = mark_depth(probe.victim[called].astype(np.float64), key.target, key.epsilon)
+    depth = mark_depth(probe.victim[called], key.settings)
     distinct, counts = np.unique(tokens[called], return_counts=True)
     # A plan weighs tokens without knowing the student: by κ = 1, and so is the spread taken here.
     n = counts[np.searchsorted(distinct, found.token_ids[weighted])]
@@ -87,7 +88,7 @@ def _power(probe: Probe, key: WatermarkKey) -> dict[str, float]:
     return {
         "sigma": float(np.sqrt(np.sum((w * residuals) ** 2) / np.sum(w**2))),
         "n_planned": float(tokens_that_count(counts, 1.0, KAPPA)[1]),
-        "effect": float(depth * np.sqrt(key_variance(key.tau, key.frequency))),
+        "effect": float(depth * np.sqrt(key_variance(key.settings))),
     }
 
 

@@ -58,9 +58,8 @@ def serve(victim: torch.nn.Module, tokenizer: Any, corpus: Corpus, keys: Sequenc
     def measured(labels: str, options: OutputOptions, **changes: float) -> dict[str, Any]:
         marked = [key.replace(**changes) for key in keys]
         merits = [figures_of_merit(corpus, _labels(batches, key, options)) for key in marked]
-        settings = {name: getattr(marked[0], name) for name in ("target", "epsilon", "tau", "frequency", "scope")}
         bounds = accuracy_bounds(
-            probabilities, label_kind=options.label_kind, sample_all=options.sample_all, **settings
+            probabilities, marked[0].settings, label_kind=options.label_kind, sample_all=options.sample_all
         )
         predicted = dataclasses.asdict(bounds)
         del predicted["n"]

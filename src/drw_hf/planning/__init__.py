@@ -9,15 +9,20 @@ from .accuracy import (
     predict_accuracy,
 )
 from .plan import Plan, PlanRow, plan, plan_protection, rank_targets
+from .students import ExpectedStudent
+from .traffic import Traffic, observe_traffic
 
 __all__ = [
     "AccuracyBounds",
     "Calibration",
+    "ExpectedStudent",
     "Plan",
     "PlanRow",
+    "Traffic",
     "accuracy_bounds",
     "calibration_error",
     "measure_accuracy",
+    "observe_traffic",
     "plan",
     "plan_protection",
     "predict_accuracy",

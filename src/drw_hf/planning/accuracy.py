@@ -7,24 +7,21 @@ theorem takes the model for calibrated, which :func:`calibration_error` tests.
 
 import contextlib
 import math
-import numbers
-import os
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
 from ..asking.labelling import LABELS, PROBABILITIES, UNANSWERED, label_with_teacher
-from ..asking.predictors import SUM_TOLERANCE
+from ..asking.options import AskingOptions
 from ..asking.questions import find_gold_column
+from ..checks import check_choice, class_numbers, distributions, integers, label_number, whole_number
 from ..errors import DatasetError, InvalidInputError, KeyMismatchError, MissingKeyError, UnsupportedModelError
 from ..keys.binding import labels_of
-from ..keys.choices import LABEL_KINDS, SCOPES, LabelKind, Scope
+from ..keys.choices import LABEL_KINDS, LabelKind
 from ..keys.key import WatermarkKey
 from ..keys.ring import KeyRing
-
-_NO_LABEL = (-100, -1)  # what Trainer leaves out, and the test splits of GLUE
+from ..keys.settings import MarkSettings
 
 
 @dataclass(frozen=True)
@@ -80,9 +77,9 @@ class Calibration:
     bin_edges : array, shape (n_bins + 1,)
         The edges of the bins of confidence; an item on an edge belongs to the bin below.
     bin_confidence, bin_accuracy : array, shape (n_bins,)
-        The same by bin, for a reliability plot; NaN in empty bins.
+        The same for each bin, for a reliability plot; NaN in empty bins.
     bin_counts : array of int, shape (n_bins,)
-        The items of every bin.
+        The items of each bin.
     """
 
     ece: float
@@ -101,15 +98,7 @@ class Calibration:
 
 
 def accuracy_bounds(
-    probabilities: Any,
-    *,
-    target: int,
-    epsilon: float,
-    tau: float = 0.5,
-    frequency: float = 16.0,
-    scope: Scope = "predicted",
-    label_kind: LabelKind = "soft",
-    sample_all: bool = False,
+    probabilities: Any, settings: MarkSettings, *, label_kind: LabelKind = "soft", sample_all: bool = False
 ) -> AccuracyBounds:
     """The accuracy of protected answers, from the clean probabilities alone: Theorem 1 of the paper for m classes.
 
@@ -119,13 +108,9 @@ def accuracy_bounds(
     Parameters
     ----------
     probabilities : array, shape (n, m)
-        The clean model's probabilities p̂, a row an item.
-    target : int
-        The number of the target class c*.
-    epsilon, tau, frequency : float
-        The key's ε, τ and f_w.
-    scope : str
-        The key's scope: ``"predicted"`` (answers that say c* are marked) or ``"all"``.
+        The clean model's probabilities p̂, one row per item.
+    settings : MarkSettings
+        The mark; of a key, ``key.settings``.
     label_kind : str
         ``"soft"``: the answers are ŷ, and their argmax is judged. ``"hard"``: they are labels, drawn from ŷ where
         marked.
@@ -143,27 +128,28 @@ def accuracy_bounds(
 
     Examples
     --------
+    >>> from drw_hf.keys import MarkSettings
     >>> from drw_hf.planning import accuracy_bounds
-    >>> found = accuracy_bounds([[0.9, 0.1], [0.45, 0.55], [0.2, 0.8]], target=1, epsilon=0.2)
+    >>> mark = MarkSettings(target=1, epsilon=0.2)
+    >>> found = accuracy_bounds([[0.9, 0.1], [0.45, 0.55], [0.2, 0.8]], mark)
     >>> round(found.clean, 4), round(found.bound, 4), round(found.paper_bound, 4)
     (0.75, 0.7333, 0.6333)
     """
-    p = _distributions(probabilities)
-    _check_mark(target, p.shape[1], epsilon, tau, frequency)
-    for name, value, choices in (("scope", scope, SCOPES), ("label_kind", label_kind, LABEL_KINDS)):
-        if value not in choices:
-            raise InvalidInputError(f"{name}={value!r}: expected one of {list(choices)}")
+    p = distributions("probabilities", probabilities)
+    check_target(settings, p.shape[1])
+    check_choice("label_kind", label_kind, LABEL_KINDS)
+    epsilon, tau = settings.epsilon, settings.tau
     top, squares = p.max(axis=1), (p**2).sum(axis=1)
     clean = float(top.mean())
     if label_kind == "soft":
         unmarked = top
-        average, worst, may_change = _argmax_after_marking(p, target, epsilon, frequency)
+        average, worst, may_change = _argmax_after_marking(p, settings)
         paper_bound = clean - tau * (0.5 + epsilon) * float(may_change.mean())
     else:
         unmarked = squares if sample_all else top
-        average, worst = _draw_after_marking(p, target, epsilon, frequency)
+        average, worst = _draw_after_marking(p, settings)
         paper_bound = (1.0 - tau) * clean + tau / (1.0 + 2.0 * epsilon) * float(squares.mean())
-    marked = tau * ((p.argmax(axis=1) == target) | (scope == "all"))
+    marked = tau * ((p.argmax(axis=1) == settings.target) | (settings.scope == "all"))
     return AccuracyBounds(
         clean=clean,
         expected=float((unmarked - marked * (unmarked - average)).mean()),
@@ -173,15 +159,58 @@ def accuracy_bounds(
     )
 
 
+def check_target(settings: MarkSettings, n_classes: int) -> None:
+    """Refuse a target class that a model with this many classes does not have."""
+    if settings.target >= n_classes:
+        raise InvalidInputError(f"target={settings.target}: expected the number of a class, 0 to {n_classes - 1}")
+
+
+def _argmax_after_marking(p: np.ndarray, settings: MarkSettings) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """How often the argmax of ŷ is right, by item: on average over the phase, at worst; and whether it may change.
+
+    All classes but c* get the same addition, so only c* and the best of the others can change places. They do where
+    z crosses ``turn``, and that costs their difference.
+    """
+    m, epsilon = p.shape[1], settings.epsilon
+    margin = p[:, settings.target] - np.delete(p, settings.target, axis=1).max(axis=1)
+    may_change = (margin <= 2.0 * epsilon / (m - 1)) & (margin >= -2.0 * epsilon)
+    # c* wins iff z > turn. The least positive ε stands for 0, where it wins iff it did.
+    turn = -(margin * (m - 1) / max(epsilon, 1e-300) + m - 2) / m
+    below = _chance_below(turn, settings.frequency)
+    loss = np.where(may_change, np.abs(margin), 0.0)
+    top = p.max(axis=1)
+    return top - loss * np.where(margin > 0.0, below, 1.0 - below), top - loss, may_change
+
+
+def _draw_after_marking(p: np.ndarray, settings: MarkSettings) -> tuple[np.ndarray, np.ndarray]:
+    """How often a label drawn from ŷ is right, Σ p̂_c ŷ_c, by item: on average over the phase, and at worst."""
+    of_target, epsilon = p[:, settings.target], settings.epsilon
+    of_others = (1.0 - of_target) / (p.shape[1] - 1)
+    mean_z = math.sin(settings.frequency) / settings.frequency
+    squares = (p**2).sum(axis=1)
+    average = squares + epsilon * ((1.0 + mean_z) * of_target + (1.0 - mean_z) * of_others)
+    worst = squares + 2.0 * epsilon * np.minimum(of_target, of_others)
+    return average / (1.0 + 2.0 * epsilon), worst / (1.0 + 2.0 * epsilon)
+
+
+def _chance_below(level: np.ndarray, frequency: float) -> np.ndarray:
+    """P[cos(f_w g) < level] for g uniform on [0, 1), exactly: f_w makes whole cycles and a rest."""
+    angle = np.arccos(np.clip(level, -1.0, 1.0))
+    cycles, rest = divmod(frequency, 2.0 * math.pi)
+    # The cosine lies above the level within ``angle`` of a cycle's two ends.
+    above = cycles * 2.0 * angle + np.minimum(rest, angle) + np.maximum(rest - (2.0 * math.pi - angle), 0.0)
+    return np.clip(1.0 - above / frequency, 0.0, 1.0)
+
+
 def calibration_error(probabilities: Any, labels: Any, n_bins: int = 15) -> Calibration:
     """Whether a model is right as often as it claims: the expected calibration error over equally wide bins.
 
     Parameters
     ----------
     probabilities : array, shape (n, m)
-        The clean model's probabilities, a row an item.
+        The clean model's probabilities, one row per item.
     labels : array of int, shape (n,)
-        The right class of every item.
+        The right class of each item.
     n_bins : int
         Into how many bins the confidences in [0, 1] are sorted.
 
@@ -191,8 +220,8 @@ def calibration_error(probabilities: Any, labels: Any, n_bins: int = 15) -> Cali
 
     Notes
     -----
-    Few items make the error look larger than it is: with k items a bin, a calibrated model's comes out at up to about
-    0.4/√k.
+    Few items make the error look larger than it is: with k items per bin, a calibrated model's comes out at up to
+    about 0.4/√k.
 
     Examples
     --------
@@ -201,35 +230,30 @@ def calibration_error(probabilities: Any, labels: Any, n_bins: int = 15) -> Cali
     >>> round(found.ece, 4), round(found.overconfidence, 4)
     (0.375, 0.025)
     """
-    p = _distributions(probabilities)
-    labels = np.asarray(labels)
-    if labels.shape != (len(p),) or not np.issubdtype(labels.dtype, np.integer):
-        raise InvalidInputError(
-            f"labels are {labels.dtype} of shape {labels.shape}; expected {len(p)} integers, the class of every item"
-        )
+    p = distributions("probabilities", probabilities)
+    labels = integers("labels", labels, len(p))
     wrong = np.flatnonzero((labels < 0) | (labels >= p.shape[1]))
     if len(wrong):
         raise InvalidInputError(
             f"label {labels[wrong[0]]} of item {wrong[0]} is no class: expected 0 to {p.shape[1] - 1}; leave out "
             "items without a label"
         )
-    if isinstance(n_bins, bool) or not isinstance(n_bins, int | np.integer) or n_bins < 1:
-        raise InvalidInputError(f"n_bins={n_bins!r}: expected an integer ≥ 1")
+    whole_number("n_bins", n_bins)
     confidence, right = p.max(axis=1), p.argmax(axis=1) == labels
     edges = np.linspace(0.0, 1.0, n_bins + 1)
-    place = np.clip(np.searchsorted(edges, confidence, side="left") - 1, 0, n_bins - 1)
-    counts = np.bincount(place, minlength=n_bins)
-    sums = [np.bincount(place, weights=values, minlength=n_bins) for values in (confidence, right)]
+    bins = np.clip(np.searchsorted(edges, confidence, side="left") - 1, 0, n_bins - 1)
+    counts = np.bincount(bins, minlength=n_bins)
+    confidence_sums, right_sums = (np.bincount(bins, weights=each, minlength=n_bins) for each in (confidence, right))
     with np.errstate(invalid="ignore"):  # 0/0, an empty bin
-        by_bin = [values / counts for values in sums]
+        bin_confidence, bin_accuracy = confidence_sums / counts, right_sums / counts
     return Calibration(
-        ece=float(np.abs(sums[1] - sums[0]).sum() / len(p)),
+        ece=float(np.abs(right_sums - confidence_sums).sum() / len(p)),
         confidence=float(confidence.mean()),
         accuracy=float(right.mean()),
         n=len(p),
         bin_edges=edges,
-        bin_confidence=by_bin[0],
-        bin_accuracy=by_bin[1],
+        bin_confidence=bin_confidence,
+        bin_accuracy=bin_accuracy,
         bin_counts=counts,
     )
 
@@ -239,16 +263,11 @@ def predict_accuracy(
     dataset: Any,
     tokenizer: Any,
     *,
-    key: WatermarkKey | KeyRing | None = None,
+    key: WatermarkKey | KeyRing | MarkSettings | None = None,
     sample_all: bool | None = None,
-    text_columns: str | Sequence[str] | None = None,
-    batch_size: int = 32,
-    max_length: int | None = None,
-    cache_dir: str | os.PathLike | None = None,
-    load_from_cache_file: bool = True,
-    progress: bool = True,
+    **asking: Unpack[AskingOptions],
 ) -> dict[str, AccuracyBounds]:
-    """What a key would cost a model, on texts without labels.
+    """What a mark would cost a model, on texts without labels.
 
     Parameters
     ----------
@@ -258,12 +277,12 @@ def predict_accuracy(
         Rows with a text (or two, or a list of words) like those the model will be asked.
     tokenizer : PreTrainedTokenizerBase
         The model's tokenizer.
-    key : WatermarkKey or KeyRing, optional
-        The key, of which only the settings count; by default the protected model's own.
+    key : WatermarkKey, KeyRing or MarkSettings, optional
+        The key, of which only the settings count, or these alone; by default the protected model's own key.
     sample_all : bool, optional
         Whether unmarked hard labels are drawn too; by default as the protected model is set, else not.
-    text_columns, batch_size, max_length, cache_dir, load_from_cache_file, progress
-        As for :func:`drw_hf.label_with_teacher`, which asks.
+    **asking
+        How it is asked: :class:`drw_hf.asking.AskingOptions`.
 
     Returns
     -------
@@ -278,29 +297,24 @@ def predict_accuracy(
     KeyMismatchError
         For a key of other labels than the model's.
     """
-    import datasets
-
-    if not isinstance(dataset, datasets.Dataset):
-        raise DatasetError(f"expected a datasets.Dataset (one split), got {type(dataset).__name__}")
-    key = _settings_of(getattr(model, "key", None) if key is None else key)
+    _check_one_split(dataset)
+    key = getattr(model, "key", None) if key is None else key
+    if key is None:
+        raise MissingKeyError(
+            "this model has no key that would say how it is marked; pass key= (a WatermarkKey, a KeyRing or "
+            "MarkSettings)"
+        )
+    if not isinstance(key, WatermarkKey | KeyRing | MarkSettings):
+        raise InvalidInputError(f"key={type(key).__name__}: expected a WatermarkKey, a KeyRing or MarkSettings")
     protected = hasattr(model, "watermark_disabled")
     if sample_all is None:
         sample_all = protected and model.config.sample_all
     with model.watermark_disabled() if protected else contextlib.nullcontext():
-        labelled = label_with_teacher(
-            model,
-            dataset,
-            tokenizer,
-            text_columns=text_columns,
-            batch_size=batch_size,
-            max_length=max_length,
-            cache_dir=cache_dir,
-            load_from_cache_file=load_from_cache_file,
-            progress=progress,
-        )
+        labelled = label_with_teacher(model, dataset, tokenizer, **asking)
     feature = labelled.features[LABELS]
     labels = tuple(getattr(feature, "feature", feature).names)
-    if labels != tuple(key.labels):
+    key = key.template() if isinstance(key, KeyRing) else key
+    if isinstance(key, WatermarkKey) and labels != tuple(key.labels):
         raise KeyMismatchError(
             f"the key {key.fingerprint} is for another label set: the key has {key.labels!r}, the model {labels!r}; "
             "give this model's key, or make one with WatermarkKey.generate(model, ...)"
@@ -310,88 +324,8 @@ def predict_accuracy(
     p = p[p.any(axis=1)]  # a word that the model did not see has zeros
     if not len(p):
         raise DatasetError("the model answered about no word of the data set: nothing can be predicted")
-    mark = {name: getattr(key, name) for name in ("target", "epsilon", "tau", "frequency", "scope")}
-    return {kind: accuracy_bounds(p, **mark, label_kind=kind, sample_all=sample_all) for kind in LABEL_KINDS}
-
-
-def _settings_of(key: Any) -> WatermarkKey:
-    """The key, or what the keys of a ring have in common."""
-    if key is None:
-        raise MissingKeyError(
-            "this model has no key that would say how it is marked; pass key= (a WatermarkKey or a KeyRing)"
-        )
-    if not isinstance(key, WatermarkKey | KeyRing):
-        raise InvalidInputError(f"key={type(key).__name__}: expected a WatermarkKey or a KeyRing")
-    return key.template() if isinstance(key, KeyRing) else key
-
-
-def _argmax_after_marking(
-    p: np.ndarray, target: int, epsilon: float, frequency: float
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """How often the argmax of ŷ is right, by item: on average over the phase, at worst; and whether it may change.
-
-    All classes but c* get the same addition, so only c* and the best of the others can change places. They do where
-    z crosses ``turn``, and that costs their difference.
-    """
-    m = p.shape[1]
-    margin = p[:, target] - np.delete(p, target, axis=1).max(axis=1)
-    may_change = (margin <= 2.0 * epsilon / (m - 1)) & (margin >= -2.0 * epsilon)
-    # c* wins iff z > turn. The least positive ε stands for 0, where it wins iff it did.
-    turn = -(margin * (m - 1) / max(epsilon, 1e-300) + m - 2) / m
-    below = _chance_below(turn, frequency)
-    loss = np.where(may_change, np.abs(margin), 0.0)
-    top = p.max(axis=1)
-    return top - loss * np.where(margin > 0.0, below, 1.0 - below), top - loss, may_change
-
-
-def _draw_after_marking(p: np.ndarray, target: int, epsilon: float, frequency: float) -> tuple[np.ndarray, np.ndarray]:
-    """How often a label drawn from ŷ is right, Σ p̂_c ŷ_c, by item: on average over the phase, and at worst."""
-    a = p[:, target]
-    other = (1.0 - a) / (p.shape[1] - 1)
-    z = math.sin(frequency) / frequency
-    squares = (p**2).sum(axis=1)
-    average = (squares + epsilon * ((1.0 + z) * a + (1.0 - z) * other)) / (1.0 + 2.0 * epsilon)
-    worst = (squares + 2.0 * epsilon * np.minimum(a, other)) / (1.0 + 2.0 * epsilon)
-    return average, worst
-
-
-def _chance_below(level: np.ndarray, frequency: float) -> np.ndarray:
-    """P[cos(f_w g) < level] for g uniform on [0, 1), exactly: f_w makes whole cycles and a rest."""
-    angle = np.arccos(np.clip(level, -1.0, 1.0))
-    cycles, rest = divmod(frequency, 2.0 * math.pi)
-    # The cosine lies above the level within ``angle`` of a cycle's two ends.
-    above = cycles * 2.0 * angle + np.minimum(rest, angle) + np.maximum(rest - (2.0 * math.pi - angle), 0.0)
-    return np.clip(1.0 - above / frequency, 0.0, 1.0)
-
-
-def _distributions(values: Any) -> np.ndarray:
-    """The rows in float64, each divided by its sum, which rounded scores miss by a little."""
-    p = np.asarray(values, dtype=np.float64)
-    if p.ndim != 2 or p.shape[0] < 1 or p.shape[1] < 2:
-        raise InvalidInputError(
-            f"probabilities have shape {p.shape}; expected (n, m), a row for every item and m ≥ 2 classes"
-        )
-    sums = p.sum(axis=1)
-    wrong = ~((np.abs(sums - 1.0) <= SUM_TOLERANCE) & (p >= 0.0).all(axis=1))  # NaN fails both
-    if wrong.any():
-        raise InvalidInputError(
-            f"row {int(np.argmax(wrong))} of the probabilities is NaN, negative or does not sum to one; give softmax "
-            "outputs, not logits, and leave out items without an answer"
-        )
-    return p / sums[:, None]
-
-
-def _check_mark(target: Any, n_classes: int, epsilon: Any, tau: Any, frequency: Any) -> None:
-    if isinstance(target, bool) or not isinstance(target, int | np.integer) or not 0 <= target < n_classes:
-        raise InvalidInputError(f"target={target!r}: expected the number of a class, 0 to {n_classes - 1}")
-    for name, value, wanted, fits in (
-        ("epsilon", epsilon, "≥ 0", lambda value: value >= 0.0),
-        ("tau", tau, "in [0, 1]", lambda value: 0.0 <= value <= 1.0),
-        ("frequency", frequency, "> 0", lambda value: value > 0.0),
-    ):
-        number = isinstance(value, numbers.Real) and not isinstance(value, bool)
-        if not (number and math.isfinite(value) and fits(value)):
-            raise InvalidInputError(f"{name}={value!r}: expected a finite number {wanted}, the key's {name}")
+    settings = key.settings if isinstance(key, WatermarkKey) else key
+    return {kind: accuracy_bounds(p, settings, label_kind=kind, sample_all=sample_all) for kind in LABEL_KINDS}
 
 
 def measure_accuracy(
@@ -400,12 +334,7 @@ def measure_accuracy(
     tokenizer: Any,
     *,
     label_column: str | None = None,
-    text_columns: str | Sequence[str] | None = None,
-    batch_size: int = 32,
-    max_length: int | None = None,
-    cache_dir: str | os.PathLike | None = None,
-    load_from_cache_file: bool = True,
-    progress: bool = True,
+    **asking: Unpack[AskingOptions],
 ) -> dict[str, dict[str, float]]:
     """The accuracy of a protected model's answers, and of the clean model's, on labelled data.
 
@@ -414,14 +343,14 @@ def measure_accuracy(
     victim : WatermarkedModelForSequenceClassification or WatermarkedModelForTokenClassification
         The protected model. It is asked as it answers, then with its mark switched off.
     dataset : Dataset
-        Rows with a text (or two, or a list of words) and the right label (or one for every word), as a name or as a
+        Rows with a text (or two, or a list of words) and the right label (or one for each word), as a name or as a
         number. Labels that are missing (None, −1, −100) are left out.
     tokenizer : PreTrainedTokenizerBase
         The model's tokenizer.
     label_column : str, optional
         The column of right labels; by default found by its usual name.
-    text_columns, batch_size, max_length, cache_dir, load_from_cache_file, progress
-        As for :func:`drw_hf.label_with_teacher`, which asks.
+    **asking
+        How it is asked: :class:`drw_hf.asking.AskingOptions`.
 
     Returns
     -------
@@ -435,92 +364,59 @@ def measure_accuracy(
     DatasetError
         For data without labels, or with labels that are not the model's.
     """
-    import datasets
-
     if not hasattr(victim, "watermark_disabled"):
         raise UnsupportedModelError(
             f"a {type(victim).__name__} has no clean and protected answers; wrap it with from_model(model, key=...)"
         )
-    if not isinstance(dataset, datasets.Dataset):
-        raise DatasetError(f"expected a datasets.Dataset (one split), got {type(dataset).__name__}")
-    column, gold = _gold(dataset, label_column, victim)
-    settings: dict[str, Any] = {
-        "text_columns": text_columns,
-        "batch_size": batch_size,
-        "max_length": max_length,
-        "cache_dir": cache_dir,
-        "load_from_cache_file": load_from_cache_file,
-        "progress": progress,
-    }
-    protected = label_with_teacher(victim, dataset, tokenizer, **settings)[LABELS][:]
+    _check_one_split(dataset)
+    names = dataset.column_names
+    if label_column is not None and label_column not in names:
+        raise DatasetError(f"label_column={label_column!r}: expected one of the columns {names}")
+    column = find_gold_column(names, victim.config.task, label_column)
+    if column is None:
+        raise DatasetError(f"none of the columns {names} has a usual name for labels; pass label_column=...")
+    right = _right_labels(dataset, column, victim.config)
+    protected = label_with_teacher(victim, dataset, tokenizer, **asking)[LABELS][:]
     with victim.watermark_disabled():
-        clean = label_with_teacher(victim, dataset, tokenizer, **settings)[LABELS][:]
-    right = {name: _hits(answers, gold, column) for name, answers in (("clean", clean), ("protected", protected))}
-    n = len(right["clean"])
+        clean = label_with_teacher(victim, dataset, tokenizer, **asking)[LABELS][:]
+    hits = {"clean": _hits(clean, right, column), "protected": _hits(protected, right, column)}
+    n = len(hits["clean"])
     if n == 0:
         raise DatasetError(f"no row has both an answer and a label in the column {column!r}: nothing can be measured")
-    return {"accuracy": {**{name: float(hits.mean()) for name, hits in right.items()}, "n": n}}
+    return {"accuracy": {**{name: float(np.mean(found)) for name, found in hits.items()}, "n": n}}
 
 
-def _hits(answers: Sequence[Any], gold: Sequence[np.ndarray], column: str) -> np.ndarray:
-    """Whether each answer to an item with a label is right, over all rows."""
-    hits = []
-    for number, (answer, labels) in enumerate(zip(answers, gold, strict=True)):
-        answer = np.atleast_1d(np.asarray(answer, dtype=np.int64))
+def _check_one_split(dataset: Any) -> None:
+    import datasets
+
+    if not isinstance(dataset, datasets.Dataset):
+        raise DatasetError(f"expected a datasets.Dataset (one split), got {type(dataset).__name__}")
+
+
+def _right_labels(dataset: Any, column: str, config: Any) -> list[np.ndarray]:
+    """For each row the class numbers of its labels; −1 for none."""
+    known = class_numbers(dataset.features[column], labels_of(config), column)
+    of_words = config.task == "token-classification"
+    rows = []
+    for number, row in enumerate(dataset.with_format(None)[column]):
+        where = f"row {number} of the column {column!r}"
+        if of_words != isinstance(row, list | np.ndarray):
+            expected = "a list of labels, one for each word" if of_words else "one label"
+            raise DatasetError(f"{where} holds {type(row).__name__}; expected {expected}")
+        rows.append(np.array([label_number(label, known, where) for label in (row if of_words else [row])], int))
+    return rows
+
+
+def _hits(answers: Any, right: list[np.ndarray], column: str) -> list[bool]:
+    """For each item that has both an answer and a label, over all rows, whether the answer is right."""
+    hits: list[bool] = []
+    for number, (row, labels) in enumerate(zip(answers, right, strict=True)):
+        answer = np.atleast_1d(np.asarray(row, dtype=np.int64))
         if len(answer) != len(labels):
             raise DatasetError(
                 f"row {number} has {len(labels)} labels in the column {column!r} and {len(answer)} words; there must "
-                "be one for every word"
+                "be one for each word"
             )
-        there = (labels >= 0) & (answer != UNANSWERED)
-        hits.append(answer[there] == labels[there])
-    return np.concatenate(hits) if hits else np.zeros(0, dtype=bool)
-
-
-def _gold(dataset: Any, wanted: str | None, victim: Any) -> tuple[str, list[np.ndarray]]:
-    """The label column's name, and for every row the numbers of its labels in the model's order; −1 for none."""
-    names = dataset.column_names
-    if wanted is not None and wanted not in names:
-        raise DatasetError(f"label_column={wanted!r}: expected one of the columns {names}")
-    column = find_gold_column(names, victim.config.task, wanted)
-    if column is None:
-        raise DatasetError(f"none of the columns {names} has a usual name for labels; pass label_column=...")
-    labels = labels_of(victim.config)
-    numbers = class_numbers(dataset.features[column], labels, column)
-    several = victim.config.task == "token-classification"
-    rows = []
-    for place, row in enumerate(dataset.with_format(None)[column]):
-        if several != isinstance(row, list | np.ndarray):
-            what = "a list of labels, one for every word" if several else "one label"
-            raise DatasetError(f"row {place} of the column {column!r} holds {type(row).__name__}; expected {what}")
-        rows.append(
-            np.array([class_number(label, numbers, column, place) for label in (row if several else [row])], int)
-        )
-    return column, rows
-
-
-def class_numbers(feature: Any, labels: Sequence[str], column: str) -> dict[Any, int]:
-    """The model's class number of every label that may stand in the column: by name where it has names."""
-    feature = getattr(feature, "feature", feature)
-    order = {label: number for number, label in enumerate(labels)}
-    names = getattr(feature, "names", None)
-    if names is None:
-        return {**order, **{number: number for number in range(len(labels))}}
-    unknown = [name for name in names if name not in order]
-    if unknown:
-        raise DatasetError(
-            f"the column {column!r} has the labels {unknown}, which are none of the model's {list(labels)}; rename "
-            "them (cast_column with a ClassLabel of the model's names)"
-        )
-    return {number: order[name] for number, name in enumerate(names)}
-
-
-def class_number(label: Any, numbers: dict[Any, int], column: str, place: int) -> int:
-    """The class of one label, by :func:`class_numbers`; −1 for one that is missing."""
-    if label is None or (isinstance(label, int | np.integer) and label in _NO_LABEL):
-        return -1
-    if not isinstance(label, str | int | np.integer) or label not in numbers:
-        raise DatasetError(
-            f"row {place} of the column {column!r} holds {label!r}, which is none of the labels {list(numbers)}"
-        )
-    return numbers[label]
+        counted = (labels >= 0) & (answer != UNANSWERED)
+        hits.extend(answer[counted] == labels[counted])
+    return hits
