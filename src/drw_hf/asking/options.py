@@ -1,0 +1,77 @@
+"""The options of asking, which every function that asks somebody takes: documented here, once."""
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any, TypedDict
+
+
+class AskingOptions(TypedDict, total=False):
+    """How a model, a service or a function is asked; the keyword arguments of whatever asks.
+
+    Parameters
+    ----------
+    text_columns : str or sequence of str, optional
+        The column of a data set (or two, for pairs) that is asked; by default found by its usual name.
+    batch_size : int
+        Questions asked at once; 32 by default.
+    max_length : int, optional
+        Truncate questions to this many tokens; by default the limit of the model that is asked.
+    max_retries : int
+        How often a service that fails in a way that may pass is asked again, with growing pauses; 5 by default.
+    cache_dir : path, optional
+        Where answers are kept as they come; by default beside the data set's own cache. A run that was killed and is
+        called again with the same arguments goes on where it stopped. A callable is recognised by its code and what
+        it closes over, or, in a folder that you name here, by its name alone.
+    load_from_cache_file : bool
+        Use the answers of an earlier run with the same questions, model and options, as is the default.
+    progress : bool
+        Show progress bars, as is the default.
+    """
+
+    text_columns: str | Sequence[str] | None
+    batch_size: int
+    max_length: int | None
+    max_retries: int
+    cache_dir: str | os.PathLike[str] | None
+    load_from_cache_file: bool
+    progress: bool
+
+
+DEFAULTS = AskingOptions(
+    text_columns=None,
+    batch_size=32,
+    max_length=None,
+    max_retries=5,
+    cache_dir=None,
+    load_from_cache_file=True,
+    progress=True,
+)
+
+
+def asking_options(function: str, given: Mapping[str, Any]) -> AskingOptions:
+    """All options of asking: those given to a function of this name, and the defaults of the others.
+
+    Raises
+    ------
+    TypeError
+        Where the function was given an option that there is none of, as Python would.
+
+    Examples
+    --------
+    >>> from drw_hf.asking.options import asking_options
+    >>> asking_options("detect", {"batch_size": 8})["batch_size"]
+    8
+    >>> asking_options("detect", {"batchsize": 8})
+    Traceback (most recent call last):
+    ...
+    TypeError: detect() got an unexpected keyword argument 'batchsize'
+    """
+    check_options(function, given, AskingOptions)
+    return AskingOptions(**{**DEFAULTS, **given})  # type: ignore[typeddict-item]  # names are checked above
+
+
+def check_options(function: str, given: Mapping[str, Any], options: Any) -> None:
+    """Refuse what is no field of this TypedDict of options."""
+    for name in given:
+        if name not in options.__annotations__:
+            raise TypeError(f"{function}() got an unexpected keyword argument {name!r}")
