@@ -27,8 +27,8 @@ from drw_hf.detection.significance import ExactTest, NullLaw
 from drw_hf.errors import InvalidInputError, KeyMismatchError
 from drw_hf.keys.ring import KeyRing
 from drw_hf.tracing import Identification, identify
-from drw_hf.tracing.identify import _judge, holm
 from drw_hf.tracing.screening import Screen, exact_statistic, last_selected
+from drw_hf.tracing.search import _judge, holm
 from drw_hf.tracing.users import SeenUsers
 from drw_hf.watermark.marking import OutputOptions, protect
 from drw_hf.watermark.tokens import Query
@@ -539,9 +539,9 @@ def test_bad_users_are_refused(ring, probe, tmp_path):
         (["ann", None], "no string"),
         (["\ud800"], "surrogate"),
         (tmp_path / "nothing.txt", "nothing.txt"),
-        ("ann", "one user a line"),
-        (tmp_path / "binary", "one user a line"),
-        (tmp_path, "one user a line"),
+        ("ann", "one user per line"),
+        (tmp_path / "binary", "one user per line"),
+        (tmp_path, "one user per line"),
         (two, r'dataset\["user"\]'),
         (b"ann", "bytes"),
         ({"ann": 1}, "dict"),

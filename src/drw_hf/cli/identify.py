@@ -82,7 +82,7 @@ def identify(
     renamed = parse_label_map(label_map)
     progress = show_progress()
     if next(stream_users(users)[0], None) is None:  # before anybody is asked
-        raise InvalidInputError(f"{users} names no users; write them there, one a line")
+        raise InvalidInputError(f"{users} names no users; write them there, one per line")
     opened = open_ring(ring, passphrase_file)
     template = opened.template(epoch)
     columns = text_column or None

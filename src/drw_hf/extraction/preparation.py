@@ -11,8 +11,8 @@ import numpy as np
 import torch
 
 from ..asking.labelling import LABELS, PROBABILITIES
-from ..asking.predictors import first_positions, ids_that_are_no_word, tokenize
-from ..asking.questions import questions_of
+from ..asking.questions import first_positions, ids_that_are_no_word, questions_of, tokenize
+from ..checks import label_number
 from ..errors import DatasetError
 from ..keys.choices import Task
 
@@ -24,6 +24,7 @@ TEACHER = "teacher_"  # prefix of the teacher's own inputs, where its tokenizer 
 class Layout:
     """How rows are laid out for one student.
 
+    ``gold_numbers`` are the class numbers of what may stand in the column ``gold`` (``checks.class_numbers``).
     ``order`` lists, for each of the student's classes, the teacher's class of the same name. ``teacher_tokenizer`` is
     set where the teacher is asked during training and reads other tokens than the student.
     """
@@ -33,7 +34,7 @@ class Layout:
     max_length: int
     columns: tuple[str, ...]
     gold: str | None = None
-    gold_ids: Mapping[Any, int] | None = None
+    gold_numbers: Mapping[Any, int] | None = None
     order: tuple[int, ...] | None = None
     teacher_tokenizer: Any = None
     teacher_max_length: int | None = None
@@ -109,13 +110,7 @@ def _answers(rows: Mapping[str, Sequence[Any]], places: Any, layout: Layout) -> 
 
 def _gold(column: Sequence[Any], input_ids: Sequence[Sequence[int]], places: Any, layout: Layout) -> list[Any]:
     def number(label: Any) -> int:
-        if label is None or label in (IGNORED, -1):  # -1: the test splits of GLUE
-            return IGNORED
-        if layout.gold_ids is None:
-            return int(label)
-        if label not in layout.gold_ids:
-            raise DatasetError(f"the gold label {label!r} is none of the student's {list(layout.gold_ids)}")
-        return layout.gold_ids[label]
+        return label_number(label, layout.gold_numbers or {}, f"the column {layout.gold!r}", missing=IGNORED)
 
     if places is None:
         return [number(label) for label in column]

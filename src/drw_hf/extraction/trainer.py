@@ -1,7 +1,6 @@
 """`DistillationTrainer`: a Trainer whose labels are a teacher's answers."""
 
 import functools
-import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -13,8 +12,10 @@ from transformers import EvalPrediction, PreTrainedModel, PreTrainedTokenizerBas
 from transformers.trainer_utils import PredictionOutput
 
 from ..asking.labelling import LABELS, PROBABILITIES, label_with_teacher
-from ..asking.predictors import Askable, ModelPredictor, Predictor, as_predictor, max_length_of
-from ..asking.questions import find_gold_column, find_text_columns
+from ..asking.local import ModelPredictor
+from ..asking.predictor import Askable, Predictor, as_predictor
+from ..asking.questions import find_gold_column, find_text_columns, max_length_of
+from ..checks import class_numbers
 from ..errors import ConfigurationError, DatasetError
 from ..keys.binding import labels_of, task_of, tokenizer_fingerprint
 from ..keys.files import refuse_model_beside_plain_key
@@ -122,7 +123,6 @@ class DistillationTrainer(Trainer):
                 teacher_tokenizer=self._other_tokenizer if args.requery else None,
                 num_labels=len(self.student_labels),
             )
-        self._teacher_labels: tuple[str, ...] | None = None
         self.train_dataset = self._prepare(train_dataset, "train_dataset", training=True)
         if isinstance(eval_dataset, dict):
             self.eval_dataset = {name: self._prepare(split, name) for name, split in eval_dataset.items()}
@@ -200,14 +200,15 @@ class DistillationTrainer(Trainer):
             raise DatasetError(
                 "the rows are tokenised, but the teacher reads other tokens than the student; give text or words"
             )
+        features = dataset.features or {}
         layout = Layout(
             task=self.task,
             tokenizer=self.processing_class,
             max_length=self.max_length,
             columns=tuple(columns),
             gold=gold,
-            gold_ids=None if gold is None else self._gold_ids(dataset, gold),
-            order=self._order(dataset) if PROBABILITIES in names else None,
+            gold_numbers=None if gold is None else class_numbers(features.get(gold), self.student_labels, gold),
+            order=self._order(features.get(LABELS)) if PROBABILITIES in names else None,
             teacher_tokenizer=self._other_tokenizer if self.args.requery else None,
             teacher_max_length=getattr(self.teacher, "max_length", None),
         )
@@ -217,8 +218,8 @@ class DistillationTrainer(Trainer):
                 functools.partial(lay_out, layout=layout), batched=True, remove_columns=names, **options
             )
 
-    def _order(self, dataset: Any) -> tuple[int, ...]:
-        feature = (dataset.features or {}).get(LABELS)
+    def _order(self, feature: Any) -> tuple[int, ...]:
+        """For each of the student's classes the teacher's, by the names of the teacher's column of labels."""
         feature = getattr(feature, "feature", feature)
         names = getattr(feature, "names", None) or (None if self.teacher is None else self.teacher.labels)
         if names is None:
@@ -226,23 +227,7 @@ class DistillationTrainer(Trainer):
                 f"{LABELS} does not name its classes, so they cannot be matched with the student's; label the data "
                 "with label_with_teacher, or cast the column to a ClassLabel"
             )
-        self._teacher_labels = tuple(names)
         return match_labels(names, self.student_labels)
-
-    def _gold_ids(self, dataset: Any, gold: str) -> dict[Any, int] | None:
-        """How gold labels become the student's class numbers: by name where they have names, else as they are."""
-        feature = (dataset.features or {}).get(gold)
-        feature = getattr(feature, "feature", feature)
-        names = getattr(feature, "names", None)
-        if names is not None:
-            order = {label: number for number, label in enumerate(self.student_labels)}
-            unknown = [label for label in names if label not in order]
-            if unknown:
-                raise DatasetError(f"the gold labels {unknown} are none of the student's {list(self.student_labels)}")
-            return {number: order[label] for number, label in enumerate(names)}
-        if getattr(feature, "dtype", "") in ("string", "large_string"):
-            return {label: number for number, label in enumerate(self.student_labels)}
-        return None
 
     # -- the loss
 
@@ -357,7 +342,7 @@ class DistillationTrainer(Trainer):
 
     def _how_it_was_made(self) -> str:
         arguments = self.args
-        teacher = "the answers kept in the data set" if self.teacher is None else os.path.basename(self.teacher.name)
+        teacher = "the answers kept in the data set" if self.teacher is None else self.teacher.public_name
         what = {"soft": "probabilities, by KL divergence", "hard": "labels, by cross-entropy"}[arguments.label_kind]
         lines = [
             "## Distillation",

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from ..asking.labelling import LABELS, PROBABILITIES, UNANSWERED, label_with_teacher
-from ..asking.predictors import SUM_TOLERANCE
 from ..asking.questions import find_gold_column
+from ..checks import SUM_TOLERANCE
 from ..errors import DatasetError, InvalidInputError, KeyMismatchError, MissingKeyError, UnsupportedModelError
 from ..keys.binding import labels_of
 from ..keys.choices import LABEL_KINDS, SCOPES, LabelKind, Scope

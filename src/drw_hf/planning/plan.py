@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from ..asking.predictors import max_length_of
+from ..asking import max_length_of
 from ..detection.amplitudes import (
     _HALF_WEIGHT,
     _LOGIT_LIMIT,

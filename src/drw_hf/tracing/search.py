@@ -1,8 +1,8 @@
 """`identify`: whose answers was this suspect trained on?
 
 The suspect is probed once, and its amplitudes and the null law of T do not depend on the user: a user costs the
-entries of his own tables and a sum. Everybody gets a fast score (:mod:`.screening`); whoever could matter by it gets
-the exact test that :func:`drw_hf.detect` does with his key.
+entries of their own tables and a sum. Everybody gets a fast score (:mod:`.screening`); whoever could matter by it gets
+the exact test that :func:`drw_hf.detect` does with their key.
 """
 
 import dataclasses
@@ -13,12 +13,16 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import islice
-from typing import Any, TypedDict, Unpack
+from typing import Any, Unpack
 
 import numpy as np
 import torch
+from tqdm.auto import tqdm
 from transformers import PreTrainedTokenizerBase
 
+from ..asking.options import DEFAULTS
+from ..asking.store import Records, Store
+from ..checks import check_level, whole_number
 from ..detection.amplitudes import MIN_TOKENS, STATISTIC, Amplitudes
 from ..detection.detect import (
     FAINT,
@@ -30,34 +34,23 @@ from ..detection.detect import (
     key_settings,
     library_versions,
 )
-from ..detection.probing import Probe, Suspect, probe_suspect
+from ..detection.probe import Probe
+from ..detection.probing import ProbingOptions, Suspect, probe_of
 from ..detection.significance import ExactTest, NullLaw, corrected
-from ..errors import InvalidInputError
+from ..errors import InvalidInputError, KeptAnswersError
 from ..keys.frames import forgets_locals
 from ..keys.key import WatermarkKey
 from ..keys.ring import Declaration, KeyRing
 from .identification import Identification, Outcome, UserFinding
 from .screening import Screen, exact_statistic
-from .users import Ledger, SeenUsers, stream_users
+from .users import SeenUsers, stream_users
 
+FORMAT = "drw-identify-1"
+# A record is a chunk of users: the number of the first, a digest of their names, and their scores.
+SCORES = Records("scores", "search", "chunks", ("first", "names", "scores"), "<f8", "delete it to begin anew")
 _KNOTS = 65  # of the curve z(T), which is almost a line: z between them is good to 1e-3
 
 Users = str | os.PathLike[str] | Iterable[Any]  # a path, names, or a data set of one column
-
-
-class ProbingOptions(TypedDict, total=False):
-    """What else :func:`identify` takes, as :func:`drw_hf.detect` does."""
-
-    gold: Sequence[Any] | None
-    label_map: Mapping[str, str] | None
-    suspect_tokenizer: PreTrainedTokenizerBase | None
-    text_columns: str | Sequence[str] | None
-    max_queries: int | None
-    max_length: int | None
-    batch_size: int
-    max_retries: int
-    cache_dir: str | os.PathLike | None
-    load_from_cache_file: bool
 
 
 def identify(
@@ -78,7 +71,6 @@ def identify(
     chunk_size: int = 16_384,
     device: str | torch.device | None = None,
     resume: str | os.PathLike | None = None,
-    progress: bool = True,
     **probing: Unpack[ProbingOptions],
 ) -> Identification:
     """Probe a suspect once and find which users of a ring it was trained on the answers of: one, several or nobody.
@@ -90,8 +82,8 @@ def identify(
     ring : KeyRing
         The owner's ring.
     users : iterable of str, path, Dataset column
-        Whom to search, each once: any iterable of names (a generator is streamed), a text file with one user a line,
-        a column of a data set. Memory is bounded by ``chunk_size``, but for some 50 bytes a user.
+        Whom to search, each once: any iterable of names (a generator is streamed), a text file with one user per line,
+        a column of a data set. Memory is bounded by ``chunk_size``, but for some 50 bytes per user.
     epoch : int, optional
         The ring's epoch to search; by default the present one.
     level : float
@@ -110,11 +102,11 @@ def identify(
         Where to score; by default numpy does on the CPU. Results do not depend on it.
     resume : path, optional
         A file in which finished chunks are recorded; a search that was stopped goes on where it was.
-    progress : bool
-        Show progress bars.
     **probing
-        ``gold``, ``label_map``, ``suspect_tokenizer``, ``text_columns``, ``max_queries``, ``max_length``,
-        ``batch_size``, ``max_retries``, ``cache_dir``, ``load_from_cache_file``, as for :func:`drw_hf.detect`.
+        ``gold``, ``label_map``, ``suspect_tokenizer``, ``max_queries``: see
+        :class:`drw_hf.detection.ProbingOptions`; and ``text_columns``, ``batch_size``, ``max_length``,
+        ``max_retries``, ``cache_dir``, ``load_from_cache_file``, ``progress``: see
+        :class:`drw_hf.asking.AskingOptions`.
 
     Returns
     -------
@@ -135,13 +127,19 @@ def identify(
     order of the users, nor on ``chunk_size`` or ``device``. The work is Python's and the cipher's, on one core; for
     many, give each process a part of the users: corrected for all who were declared, each part's leakers hold.
     """
-    _check_settings(ring, level, suspects_tested, looks, {"top": top, "chunk_size": chunk_size})
-    epoch = ring.epoch if epoch is None else epoch
+    if not isinstance(ring, KeyRing):
+        raise InvalidInputError(f"ring is a {type(ring).__name__}; expected a KeyRing (for one key there is detect)")
+    if "logged" in probing or "key" in probing:
+        raise InvalidInputError("identify takes neither key= nor logged=: it tests the keys of the ring's users")
+    level = check_level(level)
+    suspects_tested, looks = whole_number("suspects_tested", suspects_tested), whole_number("looks", looks)
+    top, chunk_size = whole_number("top", top), whole_number("chunk_size", chunk_size)
+    epoch = int(ring.epoch if epoch is None else epoch)
     template = ring.template(epoch)
     stream, total = stream_users(users)
     if total == 0:
         raise _nobody()
-    probe = _probe_of(suspect, texts, template, tokenizer, victim, progress, probing)
+    probe = probe_of("identify", suspect, texts, key=template, tokenizer=tokenizer, victim=victim, **probing)
     _check_belongs(probe, template)
     if probe.logged is not None:
         raise InvalidInputError(
@@ -151,46 +149,50 @@ def identify(
 
     amplitudes = _amplitudes_if_enough(probe, template, logged_counts)
     law = _Law.of(amplitudes, template.frequency, template.tau, device)
-    others = int(suspects_tested * looks)
+    others = suspects_tested * looks
     about = {
+        "format": FORMAT,
         "ring": ring.fingerprint,
-        "epoch": int(epoch),
+        "epoch": epoch,
         "probe": probe.digest(),
         "statistic": STATISTIC,
         "logged_counts": None if logged_counts is None else _kept_counts(law.token_ids, logged_counts),
         "precision": "64" if device is None else "32",
     }
-    contest = _Contest(law.least_statistic(level / others), law.screen.error, int(top) if law.sd else 0)
+    candidates = _Candidates(law.least_statistic(level / others), law.screen.error, top if law.sd else 0)
     with ExitStack() as stack:
-        ledger = None if resume is None else stack.enter_context(Ledger(resume, about))
-        bar = stack.enter_context(_progress_bar(total, progress))
-        for names, scores in _search(ring, int(epoch), stream, law, int(chunk_size), ledger):
-            contest.enter(names, scores)
+        store = None if resume is None else stack.enter_context(_open_record(resume, about))
+        shown = probing.get("progress", DEFAULTS["progress"])
+        bar = stack.enter_context(
+            tqdm(total=total, desc="Searching users", unit=" users", unit_scale=True, disable=not shown)
+        )
+        for names, scores in _search(ring, epoch, stream, law, chunk_size, store):
+            candidates.add(names, scores)
             bar.update(len(names))
-    if not contest.n_users:
+    if not candidates.n_users:
         raise _nobody()
 
     declarations = [one for one in ring.declarations if one.epoch == epoch]
     declared = max(declarations, key=lambda one: one.count, default=None)
-    family = max(contest.n_users, declared.count if declared else 0)
-    finalists, statistics = _exact(ring, int(epoch), contest, law)
-    ranking, leakers = _rank(finalists, statistics, law, family, others, level, int(top))
+    family = max(candidates.n_users, declared.count if declared else 0)
+    finalists, statistics = _exact(ring, epoch, candidates, law)
+    ranking, leakers = _rank(finalists, statistics, law, family, others, level, top)
     if leakers and declarations:
         listed = users if declared_users is None else declared_users
-        if declared_users is not None or contest.n_users in {one.count for one in declarations}:
-            leakers = _look_up(ring, int(epoch), leakers, listed)
+        if declared_users is not None or candidates.n_users in {one.count for one in declarations}:
+            leakers = _look_up(ring, epoch, leakers, listed)
         known = {finding.user: finding for finding in leakers}
         ranking = [known.get(finding.user, finding) for finding in ranking]
     strongest = law.null.test(statistics[0] if statistics else 0.0)  # nobody is ranked where all are alike
     verdict, needed, sentence = _judge(
-        leakers, strongest, level, Tried(family, suspects_tested, looks), contest.n_users
+        leakers, strongest, level, Tried(family, suspects_tested, looks), candidates.n_users
     )
     return Identification(
         verdict=verdict,
         leakers=leakers,
-        ranking=ranking[: int(top)],
-        explanation=f"{sentence} {_declaration_sentence(contest.n_users, declared, leakers)}",
-        n_users=contest.n_users,
+        ranking=ranking[:top],
+        explanation=f"{sentence} {_declaration_sentence(candidates.n_users, declared, leakers)}",
+        n_users=candidates.n_users,
         n_declared=None if declared is None else declared.count,
         n_corrected=family,
         n_probes=amplitudes.n_probes,
@@ -198,14 +200,14 @@ def identify(
         n_effective=strongest.n_effective,
         n_queries=probe.n_queries,
         tokens_needed=needed,
-        level=float(level),
-        suspects_tested=int(suspects_tested),
-        looks=int(looks),
+        level=level,
+        suspects_tested=suspects_tested,
+        looks=looks,
         statistic=STATISTIC,
         variant=amplitudes.variant,
         ring_fingerprint=ring.fingerprint,
         declared_root=None if declared is None else declared.root,
-        epoch=int(epoch),
+        epoch=epoch,
         probe_digest=probe.digest(),
         suspect=probe.suspect_name,
         settings={
@@ -217,7 +219,7 @@ def identify(
         },
         versions=library_versions(),
         created_at=datetime.now(UTC).isoformat(timespec="seconds"),
-        log10_p_values=law.log10_p_values(contest.all_scores(), _places(finalists, statistics)),
+        log10_p_values=law.log10_p_values(candidates.all_scores(), [place for _, place in finalists], statistics),
         probe=probe,
     )
 
@@ -236,7 +238,7 @@ def holm(log10_p: Sequence[float], family: int, others: int = 1) -> list[float]:
 
     Examples
     --------
-    >>> from drw_hf.tracing.identify import holm
+    >>> from drw_hf.tracing.search import holm
     >>> [round(10**p, 3) for p in holm([-3, -2, -1], family=4)]
     [0.004, 0.03, 0.2]
     """
@@ -247,51 +249,8 @@ def holm(log10_p: Sequence[float], family: int, others: int = 1) -> list[float]:
     return found
 
 
-# -- what is asked for
-
-
-def _check_settings(ring: Any, level: float, suspects_tested: int, looks: int, counts: dict[str, int]) -> None:
-    if not isinstance(ring, KeyRing):
-        raise InvalidInputError(f"ring is a {type(ring).__name__}; expected a KeyRing (for one key there is detect)")
-    if not 0.0 < level < 1.0:
-        raise InvalidInputError(f"level={level!r}: expected a number between 0 and 1, like 1e-3")
-    corrected(0.0, 1, suspects_tested, looks)
-    for name, count in counts.items():
-        if isinstance(count, bool) or not isinstance(count, int | np.integer) or count < 1:
-            raise InvalidInputError(f"{name}={count!r}: expected an integer ≥ 1")
-
-
 def _nobody() -> InvalidInputError:
     return InvalidInputError("the list of users is empty; give at least one user")
-
-
-# -- probing
-
-
-def _probe_of(
-    suspect: Suspect | Probe,
-    texts: Iterable[Any] | None,
-    template: WatermarkKey,
-    tokenizer: PreTrainedTokenizerBase | None,
-    victim: Suspect | None,
-    progress: bool,
-    probing: ProbingOptions,
-) -> Probe:
-    if "logged" in probing or "key" in probing:
-        raise InvalidInputError("identify takes neither key= nor logged=: it tests the keys of the ring's users")
-    if isinstance(suspect, Probe):
-        given: dict[str, Any] = {"texts": texts, "victim": victim, **probing}
-        ignored = [name for name, value in given.items() if value is not None]
-        if ignored:
-            raise InvalidInputError(
-                f"a Probe holds its answers already, so {ignored} would have no effect; leave them out"
-            )
-        return suspect
-    if texts is None:
-        raise InvalidInputError("texts are missing: give texts to probe the suspect with")
-    return probe_suspect(
-        suspect, texts, key=template, tokenizer=tokenizer, victim=victim, progress=progress, **probing
-    )
 
 
 def _amplitudes_if_enough(probe: Probe, template: WatermarkKey, logged_counts: Any) -> Amplitudes:
@@ -344,12 +303,12 @@ class _Law:
             low, high = (low, middle) if self.null.test(middle).log10_bound <= math.log10(level) else (middle, high)
         return low
 
-    def log10_p_values(self, scores: np.ndarray, exact: Mapping[int, float]) -> np.ndarray:
-        """log₁₀ p of every score: z between knots at which it is exact, along a line; of some users T is known."""
+    def log10_p_values(self, scores: np.ndarray, places: list[int], exact: list[float]) -> np.ndarray:
+        """log₁₀ p of every score: z between knots at which it is exact, along a line; at some places T is known."""
         if not self.sd:
             return np.zeros(len(scores))
         scores = scores.copy()
-        scores[list(exact)] = list(exact.values())
+        scores[places] = exact
         # Leakers may lie far away, where the curve bends: they are tested each.
         usual = scores <= self.mean + 8.0 * self.sd
         z = np.empty(len(scores))
@@ -365,22 +324,28 @@ class _Law:
 # -- searching
 
 
+def _open_record(path: str | os.PathLike, about: Mapping[str, Any]) -> Store:
+    try:
+        return Store(path, SCORES, about, mode=0o600)  # scores come from keys: for the owner alone
+    except KeptAnswersError as error:
+        raise InvalidInputError(
+            f"resume={str(path)!r} cannot be used: {error}; give another path, or delete the file to begin anew"
+        ) from None
+
+
 def _search(
-    ring: KeyRing,
-    epoch: int,
-    stream: Iterator[str],
-    law: _Law,
-    size: int,
-    ledger: Ledger | None,
+    ring: KeyRing, epoch: int, stream: Iterator[str], law: _Law, size: int, store: Store | None
 ) -> Iterator[tuple[list[str], np.ndarray]]:
     """Users and their scores, a chunk at a time: first those recorded, then the others."""
     seen, first = SeenUsers(), 0
-    for digest, scores in ledger.chunks() if ledger else ():
+    for number, digest, scores in store.read() if store else ():
+        if number != first:
+            break
         names = list(islice(stream, len(scores)))
         if len(names) < len(scores) or seen.add(names) != digest:
-            assert ledger is not None  # the chunk is out of it
+            assert store is not None  # the chunk is out of it
             raise InvalidInputError(
-                f"resume={str(ledger.path)!r} was recorded with other users: number {first} and those after are not "
+                f"resume={str(store.path)!r} was recorded with other users: number {first} and those after are not "
                 "the same; give the same list (more may follow), or delete the file to begin anew"
             )
         yield names, scores
@@ -388,8 +353,8 @@ def _search(
     while names := list(islice(stream, size)):
         digest = seen.add(names)
         scores = _from_table_keys(law.screen.scores, ring, names, epoch)
-        if ledger:
-            ledger.write(first, digest, scores)
+        if store:
+            store.write([(first, digest, scores)])
         yield names, scores
         first += len(names)
 
@@ -400,7 +365,7 @@ def _from_table_keys(function: Callable[[list[bytes]], Any], ring: KeyRing, name
     return function(ring.table_keys(names, epoch))
 
 
-class _Contest:
+class _Candidates:
     """All users' scores, and by name those who may matter: near the top, or near what it takes to be named.
 
     With scores off by at most ``error``, nobody of the ``top`` by the exact statistic scores lower than the top-th
@@ -415,7 +380,7 @@ class _Contest:
         self.places = np.zeros(0, np.int64)
         self._kept = np.zeros(0)
 
-    def enter(self, names: list[str], scores: np.ndarray) -> None:
+    def add(self, names: list[str], scores: np.ndarray) -> None:
         """Take some users in."""
         candidates = np.concatenate([self._kept, scores])
         places = np.concatenate([self.places, np.arange(self.n_users, self.n_users + len(names))])
@@ -435,17 +400,13 @@ class _Contest:
         return np.concatenate(self._scores)
 
 
-def _exact(ring: KeyRing, epoch: int, contest: _Contest, law: _Law) -> tuple[list[tuple[str, int]], list[float]]:
+def _exact(ring: KeyRing, epoch: int, candidates: _Candidates, law: _Law) -> tuple[list[tuple[str, int]], list[float]]:
     """Those who may matter, by name and number, and their statistics; the largest first."""
     statistics = _from_table_keys(
-        lambda keys: [exact_statistic(law.null, key, law.token_ids) for key in keys], ring, contest.names, epoch
+        lambda keys: [exact_statistic(law.null, key, law.token_ids) for key in keys], ring, candidates.names, epoch
     )
-    order = sorted(range(len(statistics)), key=lambda i: (-statistics[i], contest.names[i]))
-    return [(contest.names[i], int(contest.places[i])) for i in order], [statistics[i] for i in order]
-
-
-def _places(finalists: list[tuple[str, int]], statistics: list[float]) -> dict[int, float]:
-    return {place: statistic for (_, place), statistic in zip(finalists, statistics, strict=True)}
+    order = sorted(range(len(statistics)), key=lambda i: (-statistics[i], candidates.names[i]))
+    return [(candidates.names[i], int(candidates.places[i])) for i in order], [statistics[i] for i in order]
 
 
 # -- judging
@@ -529,7 +490,7 @@ def _judge(
         return (
             "nobody",
             None,
-            f"The answers point at none of the {n_users:,} users; a mark of {FAINT:g} standard deviations a token "
+            f"The answers point at none of the {n_users:,} users; a mark of {FAINT:g} standard deviations per token "
             "would most likely have shown. Fainter ones may need more.",
         )
     if needed is None:  # a corrected bound that rounds to the level itself: one says detected, Holm names nobody
@@ -559,9 +520,3 @@ def _declaration_sentence(n_users: int, declared: Declaration | None, leakers: l
     if leakers and all(finding.declared for finding in leakers):
         return f"Declared beforehand, with {declared.count:,} users in all, for which p-values are corrected."
     return f"P-values are corrected for all {declared.count:,} users that were declared beforehand."
-
-
-def _progress_bar(total: int | None, progress: bool) -> Any:
-    from tqdm.auto import tqdm
-
-    return tqdm(total=total, desc="Searching users", unit=" users", unit_scale=True, disable=not progress)
