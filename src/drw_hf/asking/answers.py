@@ -177,29 +177,30 @@ def answers_folder(
     from accelerate import PartialState
     from datasets.fingerprint import Hasher
 
+    state = PartialState()
     cache_dir = options["cache_dir"]
     identity = _from_main_process(_identity(predictor, in_named_folder=cache_dir is not None))
-    if identity is None:
-        logger.warning(
-            "%s cannot be told from another model, so its answers are not kept, not even if it fails midway; pass "
-            "cache_dir= to keep them",
-            predictor.name,
-        )
-        with _passing_folder() as folder:
-            yield folder, None
-        return
     fingerprint = _from_main_process(Hasher.hash([*asked, identity]))
-    if cache_dir is not None:
-        root = Path(cache_dir)
-    elif root is None:
-        root = Path(datasets.config.HF_DATASETS_CACHE) / "drw_hf"
-    folder = Path(_from_main_process(str(root))) / f"drw-labels-{fingerprint}"
-    state = PartialState()
-    with locked(folder) if state.is_main_process else contextlib.nullcontext():
-        if state.is_main_process and not options["load_from_cache_file"]:
-            shutil.rmtree(folder, ignore_errors=True)
+    with contextlib.ExitStack() as stack:
+        if identity is None:
+            logger.warning(
+                "%s cannot be told from another model, so its answers are not kept, not even if it fails midway; pass "
+                "cache_dir= to keep them",
+                predictor.name,
+            )
+            if state.is_main_process:
+                root = Path(stack.enter_context(tempfile.TemporaryDirectory(ignore_cleanup_errors=True)))
+        elif cache_dir is not None:
+            root = Path(cache_dir)
+        elif root is None:
+            root = Path(datasets.config.HF_DATASETS_CACHE) / "drw_hf"
+        folder = Path(_from_main_process(str(root))) / f"drw-labels-{fingerprint}"
+        if state.is_main_process:
+            stack.enter_context(locked(folder))
+            if not options["load_from_cache_file"]:
+                shutil.rmtree(folder, ignore_errors=True)
         state.wait_for_everyone()  # the other processes of this run work under the main one's lock
-        yield folder, fingerprint
+        yield folder, None if identity is None else fingerprint
         state.wait_for_everyone()
 
 
@@ -212,21 +213,6 @@ def _identity(predictor: Predictor, in_named_folder: bool) -> str | None:
     if found is None and in_named_folder and "<lambda>" not in predictor.name:
         found = f"{predictor.name} {predictor.task} {predictor.labels}"
     return found
-
-
-@contextlib.contextmanager
-def _passing_folder() -> Iterator[Path]:
-    """A temporary folder that all processes share."""
-    from accelerate import PartialState
-
-    state = PartialState()
-    folder = Path(_from_main_process(tempfile.mkdtemp(prefix="drw-labels-") if state.is_main_process else None))
-    try:
-        yield folder
-    finally:
-        state.wait_for_everyone()
-        if state.is_main_process:
-            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _from_main_process(value: Any) -> Any:

@@ -10,7 +10,7 @@ import torch
 from ..errors import ConfigurationError, PredictorError
 from ..keys.binding import labels_of, task_of, tokenizer_fingerprint
 from .predictor import Predictor, PredictorOptions
-from .questions import Question, are_tokenised, first_positions, ids_that_are_no_word, max_length_of, tokenize
+from .questions import Question, are_tokenised, ids_that_are_no_word, max_length_of, places_of_words, tokenize
 
 
 class ModelPredictor(Predictor):
@@ -64,22 +64,15 @@ class ModelPredictor(Predictor):
 
     def units(self, questions: list[Question], encoding: Any) -> list[list[int | None]]:
         """For every word of every question (or token, of tokenised ones) the position of its answer."""
-        if are_tokenised(questions):
-            special = ids_that_are_no_word(self.tokenizer)
-            left = getattr(self.tokenizer, "padding_side", "right") == "left"
+        places = places_of_words(questions, encoding, ids_that_are_no_word(self.tokenizer), self.max_length)
+        if are_tokenised(questions) and getattr(self.tokenizer, "padding_side", "right") == "left":
             length = encoding["input_ids"].shape[1]
-            units: list[list[int | None]] = []
-            for row in questions:
-                shift = length - min(len(row["input_ids"]), self.max_length) if left else 0
-                attended = row.get("attention_mask", [1] * len(row["input_ids"]))
-                units.append(
-                    [
-                        place + shift if place < self.max_length and attended[place] and index not in special else None
-                        for place, index in enumerate(row["input_ids"])
-                    ]
-                )
-            return units
-        return [first_positions(encoding.word_ids(row), len(words)) for row, words in enumerate(questions)]
+            shifts = [length - min(len(row), self.max_length) for row in places]
+            return [
+                [None if place is None else place + shift for place in row]
+                for row, shift in zip(places, shifts, strict=True)
+            ]
+        return places
 
     def fingerprint(self) -> str | None:
         import xxhash  # datasets brings it along; this names a cache, and hashes gigabytes per second

@@ -4,7 +4,7 @@ A question is a text, a pair of texts (a tuple), a list of words (token tasks), 
 ``input_ids``). An answer to it is one distribution over the labels, or, for token tasks, one for every word or token.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import Any, TypeGuard
 
 from ..errors import DatasetError, PredictorError
@@ -104,6 +104,25 @@ def tokenize(tokenizer: Any, questions: list[Question], max_length: int, **kwarg
             raise PredictorError("aligning words with tokens needs a fast tokenizer (tokenizers library)")
         return tokenizer(questions, is_split_into_words=True, **kwargs)
     return tokenizer(questions, **kwargs)
+
+
+def places_of_words(
+    questions: list[Question], encoding: Any, no_word: Container[int], max_length: int | None = None
+) -> list[list[int | None]]:
+    """For every word of every question the position of its first token; None for words that have none.
+
+    Of tokenised rows every token stands for a word, but for those in ``no_word``, those that are masked and those
+    beyond ``max_length``; their positions are those before padding.
+    """
+    if not are_tokenised(questions):
+        return [first_positions(encoding.word_ids(row), len(words)) for row, words in enumerate(questions)]
+    places: list[list[int | None]] = []
+    for row in questions:
+        ids = list(row["input_ids"])
+        attended = row.get("attention_mask", [1] * len(ids))
+        seen = [token not in no_word and bool(mask) for token, mask in zip(ids, attended, strict=True)][:max_length]
+        places.append([place if place < len(seen) and seen[place] else None for place in range(len(ids))])
+    return places
 
 
 def first_positions(word_ids: Sequence[int | None], n_words: int) -> list[int | None]:

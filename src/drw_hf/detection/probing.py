@@ -4,7 +4,7 @@ What is kept is the owner's tokens of every text and the answers in the key's la
 needed, so one :class:`Probe` serves for any key of the model.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Unpack, cast
 
 import numpy as np
@@ -19,9 +19,9 @@ from ..asking.questions import (
     Question,
     are_tokenised,
     find_text_columns,
-    first_positions,
     ids_that_are_no_word,
     max_length_of,
+    places_of_words,
     questions_of,
     tokenize,
 )
@@ -208,33 +208,25 @@ class _Tokens(NamedTuple):
 
 
 def _encode(questions: list[Question], tokenizer: Any, limit: int, task: Task) -> _Tokens:
-    by_word = task == "token-classification"
     if are_tokenised(questions):
-        return _of_rows(questions, ids_that_are_no_word(tokenizer), limit, by_word)
-    tokens = _Tokens([], [], [] if by_word else None)
+        return _of_rows(questions, ids_that_are_no_word(tokenizer), limit, task)
+    tokens = _Tokens([], [], [] if task == "token-classification" else None)
     for first in range(0, len(questions), 1000):
         chunk = questions[first : first + 1000]
         encoding = tokenize(tokenizer, chunk, limit)
         tokens.ids.extend(encoding["input_ids"])
         tokens.types.extend(encoding.get("token_type_ids", [[0] * len(row) for row in encoding["input_ids"]]))
         if tokens.places is not None:
-            positions = (first_positions(encoding.word_ids(row), len(words)) for row, words in enumerate(chunk))
-            tokens.places.extend(positions)
+            tokens.places.extend(places_of_words(chunk, encoding, ()))
     return tokens
 
 
-def _of_rows(rows: list[dict[str, Any]], no_word: set[int], limit: int | None, by_word: bool) -> _Tokens:
-    """The tokens of tokenised rows: every token that is a word stands for one."""
-    ids = [list(row["input_ids"]) for row in rows]
+def _of_rows(rows: list[Any], no_word: Container[int], limit: int | None, task: Task) -> _Tokens:
+    """The tokens of tokenised rows."""
+    ids = [list(row["input_ids"])[:limit] for row in rows]
     types = [list(row.get("token_type_ids", [0] * len(row["input_ids"])))[:limit] for row in rows]
-    cut = [row[:limit] for row in ids]
-    if not by_word:
-        return _Tokens(cut, types, None)
-    places = [
-        [place if place < len(kept) and token not in no_word else None for place, token in enumerate(row)]
-        for row, kept in zip(ids, cut, strict=True)
-    ]
-    return _Tokens(cut, types, places)
+    by_word = task == "token-classification"
+    return _Tokens(ids, types, places_of_words(rows, None, no_word, limit) if by_word else None)
 
 
 def _limit(tokenizer: Any, victim: Any) -> int:
@@ -322,7 +314,7 @@ def _from_answers(
         raise DatasetError("answers computed elsewhere need the tokens they are of; give rows with input_ids")
     answers = _checked_answers(suspect, rows, key, "the suspect")
     clean = None if victim is None else _checked_answers(victim, rows, key, "the victim")
-    tokens = _of_rows(rows, set(key.special_token_ids), None, key.task == "token-classification")
+    tokens = _of_rows(rows, key.special_token_ids, None, key.task)
     return _assemble(key, tokens, answers, clean, labelled, "answers gathered elsewhere", None)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from ..asking.labelling import LABELS, PROBABILITIES
-from ..asking.questions import first_positions, ids_that_are_no_word, questions_of, tokenize
+from ..asking.questions import ids_that_are_no_word, places_of_words, questions_of, tokenize
 from ..checks import label_number
 from ..errors import DatasetError
 from ..keys.choices import Task
@@ -54,23 +54,16 @@ def match_labels(teacher: Sequence[str], student: Sequence[str]) -> tuple[int, .
 def lay_out(rows: Mapping[str, Sequence[Any]], layout: Layout) -> dict[str, list[Any]]:
     """A batch of rows (columns of lists) as the student's features."""
     questions = questions_of(rows, layout.columns)
-    tokenised = layout.columns[0] == "input_ids"
-    if tokenised:
+    encoding = None
+    if layout.columns[0] == "input_ids":
         features = {name: [list(row)[: layout.max_length] for row in rows[name]] for name in layout.columns}
     else:
         encoding = tokenize(layout.tokenizer, questions, layout.max_length)
         features = {name: encoding[name] for name in layout.tokenizer.model_input_names if name in encoding}
-    places: list[list[int | None]] | None
-    units: list[int]
-    if layout.task == "sequence-classification":
-        places, units = None, []
-    elif tokenised:
-        special = ids_that_are_no_word(layout.tokenizer)
-        places = [[None if token in special else i for i, token in enumerate(ids)] for ids in features["input_ids"]]
-        units = [len(row) for row in rows["input_ids"]]
-    else:
-        units = [len(words) for words in questions]
-        places = [first_positions(encoding.word_ids(row), n) for row, n in enumerate(units)]
+    places = None
+    if layout.task == "token-classification":
+        no_word = ids_that_are_no_word(layout.tokenizer)
+        places = places_of_words(questions, encoding, no_word, layout.max_length)
     if layout.gold is not None:
         features["labels"] = _gold(rows[layout.gold], features["input_ids"], places, layout)
     if layout.teacher_tokenizer is not None:
@@ -82,7 +75,7 @@ def lay_out(rows: Mapping[str, Sequence[Any]], layout: Layout) -> dict[str, list
     elif places is not None:  # the teacher is asked during training: where, and where its answers go
         theirs = places
         if layout.teacher_tokenizer is not None:
-            theirs = [first_positions(asked.word_ids(row), n) for row, n in enumerate(units)]
+            theirs = places_of_words(questions, asked, ())
         pairs = [
             [(mine, its) for mine, its in zip(row, other, strict=False) if mine is not None and its is not None]
             for row, other in zip(places, theirs, strict=True)

@@ -1,14 +1,14 @@
 """`DistillationTrainer`: a Trainer whose labels are a teacher's answers."""
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import datasets
 import numpy as np
 import torch
-from transformers import EvalPrediction, PreTrainedModel, PreTrainedTokenizerBase, Trainer, TrainerCallback
+from transformers import EvalPrediction, PreTrainedModel, PreTrainedTokenizerBase, Trainer
 from transformers.trainer_utils import PredictionOutput
 
 from ..asking.labelling import LABELS, PROBABILITIES, label_with_teacher
@@ -53,8 +53,8 @@ class DistillationTrainer(Trainer):
         The column (two, for pairs) that holds the text or words; by default found by its usual name.
     gold_column : str, optional
         The column of gold labels; by default found by its usual name, if it is there.
-    data_collator, compute_metrics, callbacks, optimizers, model_init, preprocess_logits_for_metrics
-        As for ``transformers.Trainer``.
+    **trainer
+        More arguments of ``transformers.Trainer``: ``data_collator``, ``compute_metrics``, ``callbacks``...
     """
 
     # The loss is a mean over all items of a step, whichever micro-batch and process they are in.
@@ -78,12 +78,7 @@ class DistillationTrainer(Trainer):
         teacher_tokenizer: PreTrainedTokenizerBase | None = None,
         text_columns: str | Sequence[str] | None = None,
         gold_column: str | None = None,
-        data_collator: Callable[[list[Any]], dict[str, Any]] | None = None,
-        compute_metrics: Callable[[EvalPrediction], dict[str, Any]] | None = None,
-        model_init: Callable[..., PreTrainedModel] | None = None,
-        callbacks: list[TrainerCallback] | None = None,
-        optimizers: tuple[torch.optim.Optimizer | None, torch.optim.lr_scheduler.LambdaLR | None] = (None, None),
-        preprocess_logits_for_metrics: Callable[[torch.Tensor, torch.Tensor], torch.Tensor] | None = None,
+        **trainer: Any,
     ) -> None:
         args = DistillationArguments("tmp_trainer") if args is None else args
         if not isinstance(args, DistillationArguments):
@@ -96,18 +91,14 @@ class DistillationTrainer(Trainer):
         refuse_model_beside_plain_key(args.output_dir)  # a Trainer pushes its folder whole
         self.text_columns, self.gold_column = text_columns, gold_column
         self._agreement = False
+        trainer["compute_metrics"] = trainer.get("compute_metrics") or self._default_metrics
         super().__init__(
             model=model,
             args=args,
-            data_collator=data_collator,
             train_dataset=train_dataset,
             eval_dataset=eval_dataset,
             processing_class=processing_class,
-            model_init=model_init,
-            compute_metrics=compute_metrics or self._default_metrics,
-            callbacks=callbacks,
-            optimizers=optimizers,
-            preprocess_logits_for_metrics=preprocess_logits_for_metrics,
+            **trainer,
         )
         assert self.model is not None  # Trainer refuses to be without
         task = task_of(self.model)
@@ -117,7 +108,7 @@ class DistillationTrainer(Trainer):
         self.student_labels = labels_of(self.model.config)
         self.max_length = args.max_length or max_length_of(processing_class, self.model.config)
         self._set_teacher(teacher, teacher_tokenizer)
-        if data_collator is None:
+        if trainer.get("data_collator") is None:
             self.data_collator = DistillationCollator(
                 processing_class,
                 teacher_tokenizer=self._other_tokenizer if args.requery else None,
