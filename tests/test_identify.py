@@ -27,8 +27,8 @@ from drw_hf.detection.significance import ExactTest, NullLaw
 from drw_hf.errors import InvalidInputError, KeyMismatchError
 from drw_hf.keys.ring import KeyRing
 from drw_hf.tracing import Identification, identify
+from drw_hf.tracing.naming import holm, judge_users
 from drw_hf.tracing.screening import Screen, exact_statistic, last_selected
-from drw_hf.tracing.search import _judge, holm
 from drw_hf.tracing.users import SeenUsers
 from drw_hf.watermark.marking import OutputOptions, protect
 from drw_hf.watermark.tokens import Query
@@ -641,5 +641,5 @@ def test_a_bound_that_rounds_to_the_level_itself_is_undecided():
         mean=0.0,
         sd=1.5,
     )
-    verdict, needed, why = _judge([], strongest, 1e-3, tried, n_users=100)
+    verdict, needed, why = judge_users([], strongest, 1e-3, tried, n_users=100)
     assert (verdict, needed) == ("undecided", 51) and "about 51 like these would" in why

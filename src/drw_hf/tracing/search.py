@@ -5,7 +5,6 @@ entries of their own tables and a sum. Everybody gets a fast score (:mod:`.scree
 the exact test that :func:`drw_hf.detect` does with their key.
 """
 
-import dataclasses
 import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -24,33 +23,23 @@ from ..asking.options import DEFAULTS
 from ..asking.store import Records, Store
 from ..checks import check_level, whole_number
 from ..detection.amplitudes import MIN_TOKENS, STATISTIC, Amplitudes
-from ..detection.detect import (
-    FAINT,
-    Tried,
-    _amplitudes,
-    _check_belongs,
-    _kept_counts,
-    judge,
-    key_settings,
-    library_versions,
-)
+from ..detection.detect import Tried, _amplitudes, _check_belongs, _kept_counts, key_settings, library_versions
 from ..detection.probe import Probe
 from ..detection.probing import ProbingOptions, Suspect, probe_of
-from ..detection.significance import ExactTest, NullLaw, corrected
+from ..detection.significance import NullLaw
 from ..errors import InvalidInputError, KeptAnswersError
 from ..keys.frames import forgets_locals
 from ..keys.key import WatermarkKey
-from ..keys.ring import Declaration, KeyRing
-from .identification import Identification, Outcome, UserFinding
+from ..keys.ring import KeyRing
+from .identification import Identification
+from .naming import Finalist, declaration_sentence, judge_users, look_up, rank_users
 from .screening import Screen, exact_statistic
-from .users import SeenUsers, stream_users
+from .users import SeenUsers, Users, stream_users
 
 FORMAT = "drw-identify-1"
 # A record is a chunk of users: the number of the first, a digest of their names, and their scores.
 SCORES = Records("scores", "search", "chunks", ("first", "names", "scores"), "<f8", "delete it to begin anew")
 _KNOTS = 65  # of the curve z(T), which is almost a line: z between them is good to 1e-3
-
-Users = str | os.PathLike[str] | Iterable[Any]  # a path, names, or a data set of one column
 
 
 def identify(
@@ -134,8 +123,8 @@ def identify(
     level = check_level(level)
     suspects_tested, looks = whole_number("suspects_tested", suspects_tested), whole_number("looks", looks)
     top, chunk_size = whole_number("top", top), whole_number("chunk_size", chunk_size)
-    epoch = int(ring.epoch if epoch is None else epoch)
     template = ring.template(epoch)
+    epoch = int(ring.epoch if epoch is None else epoch)
     stream, total = stream_users(users)
     if total == 0:
         raise _nobody()
@@ -159,7 +148,7 @@ def identify(
         "logged_counts": None if logged_counts is None else _kept_counts(law.token_ids, logged_counts),
         "precision": "64" if device is None else "32",
     }
-    candidates = _Candidates(law.least_statistic(level / others), law.screen.error, top if law.sd else 0)
+    candidates = Candidates(law.least_statistic(level / others), law.screen.error, top if law.sd else 0)
     with ExitStack() as stack:
         store = None if resume is None else stack.enter_context(_open_record(resume, about))
         shown = probing.get("progress", DEFAULTS["progress"])
@@ -172,26 +161,23 @@ def identify(
     if not candidates.n_users:
         raise _nobody()
 
+    finalists = _test_exactly(ring, epoch, candidates, law)
     declarations = [one for one in ring.declarations if one.epoch == epoch]
     declared = max(declarations, key=lambda one: one.count, default=None)
     family = max(candidates.n_users, declared.count if declared else 0)
-    finalists, statistics = _exact(ring, epoch, candidates, law)
-    ranking, leakers = _rank(finalists, statistics, law, family, others, level, top)
-    if leakers and declarations:
+    ranking, n_named = rank_users(finalists, law.null, family, others, level, top)
+    if declarations and (declared_users is not None or candidates.n_users in {one.count for one in declarations}):
         listed = users if declared_users is None else declared_users
-        if declared_users is not None or candidates.n_users in {one.count for one in declarations}:
-            leakers = _look_up(ring, epoch, leakers, listed)
-        known = {finding.user: finding for finding in leakers}
-        ranking = [known.get(finding.user, finding) for finding in ranking]
-    strongest = law.null.test(statistics[0] if statistics else 0.0)  # nobody is ranked where all are alike
-    verdict, needed, sentence = _judge(
-        leakers, strongest, level, Tried(family, suspects_tested, looks), candidates.n_users
-    )
+        ranking[:n_named] = look_up(ring, epoch, ranking[:n_named], listed)
+    leakers = ranking[:n_named]
+    strongest = law.null.test(finalists[0].statistic if finalists else 0.0)  # nobody is ranked where all are alike
+    tried = Tried(family, suspects_tested, looks)
+    verdict, needed, sentence = judge_users(leakers, strongest, level, tried, candidates.n_users)
     return Identification(
         verdict=verdict,
         leakers=leakers,
         ranking=ranking[:top],
-        explanation=f"{sentence} {_declaration_sentence(candidates.n_users, declared, leakers)}",
+        explanation=f"{sentence} {declaration_sentence(candidates.n_users, declared, leakers)}",
         n_users=candidates.n_users,
         n_declared=None if declared is None else declared.count,
         n_corrected=family,
@@ -219,34 +205,9 @@ def identify(
         },
         versions=library_versions(),
         created_at=datetime.now(UTC).isoformat(timespec="seconds"),
-        log10_p_values=law.log10_p_values(candidates.all_scores(), [place for _, place in finalists], statistics),
+        log10_p_values=law.log10_p_values(candidates.all_scores(), finalists),
         probe=probe,
     )
-
-
-def holm(log10_p: Sequence[float], family: int, others: int = 1) -> list[float]:
-    """log₁₀ of Holm's corrected p-values, for the smallest of a family in ascending order.
-
-    Parameters
-    ----------
-    log10_p : sequence of float
-        log₁₀ of the smallest p-values (or bounds), ascending.
-    family : int
-        How many there are in all.
-    others : int
-        What each is multiplied with besides.
-
-    Examples
-    --------
-    >>> from drw_hf.tracing.search import holm
-    >>> [round(10**p, 3) for p in holm([-3, -2, -1], family=4)]
-    [0.004, 0.03, 0.2]
-    """
-    found, largest = [], -math.inf
-    for rank, value in enumerate(log10_p):
-        largest = max(largest, corrected(value, family - rank, others))
-        found.append(largest)
-    return found
 
 
 def _nobody() -> InvalidInputError:
@@ -303,12 +264,12 @@ class _Law:
             low, high = (low, middle) if self.null.test(middle).log10_bound <= math.log10(level) else (middle, high)
         return low
 
-    def log10_p_values(self, scores: np.ndarray, places: list[int], exact: list[float]) -> np.ndarray:
-        """log₁₀ p of every score: z between knots at which it is exact, along a line; at some places T is known."""
+    def log10_p_values(self, scores: np.ndarray, finalists: Sequence[Finalist]) -> np.ndarray:
+        """log₁₀ p of every score: z between knots at which it is exact, along a line; of the finalists T is known."""
         if not self.sd:
             return np.zeros(len(scores))
         scores = scores.copy()
-        scores[places] = exact
+        scores[[finalist.place for finalist in finalists]] = [finalist.statistic for finalist in finalists]
         # Leakers may lie far away, where the curve bends: they are tested each.
         usual = scores <= self.mean + 8.0 * self.sd
         z = np.empty(len(scores))
@@ -365,7 +326,7 @@ def _from_table_keys(function: Callable[[list[bytes]], Any], ring: KeyRing, name
     return function(ring.table_keys(names, epoch))
 
 
-class _Candidates:
+class Candidates:
     """All users' scores, and by name those who may matter: near the top, or near what it takes to be named.
 
     With scores off by at most ``error``, nobody of the ``top`` by the exact statistic scores lower than the top-th
@@ -400,123 +361,10 @@ class _Candidates:
         return np.concatenate(self._scores)
 
 
-def _exact(ring: KeyRing, epoch: int, candidates: _Candidates, law: _Law) -> tuple[list[tuple[str, int]], list[float]]:
-    """Those who may matter, by name and number, and their statistics; the largest first."""
+def _test_exactly(ring: KeyRing, epoch: int, candidates: Candidates, law: _Law) -> list[Finalist]:
+    """Those who may matter, with their statistics; the largest first."""
     statistics = _from_table_keys(
         lambda keys: [exact_statistic(law.null, key, law.token_ids) for key in keys], ring, candidates.names, epoch
     )
-    order = sorted(range(len(statistics)), key=lambda i: (-statistics[i], candidates.names[i]))
-    return [(candidates.names[i], int(candidates.places[i])) for i in order], [statistics[i] for i in order]
-
-
-# -- judging
-
-
-def _rank(
-    finalists: list[tuple[str, int]],
-    statistics: list[float],
-    law: _Law,
-    family: int,
-    others: int,
-    level: float,
-    top: int,
-) -> tuple[list[UserFinding], list[UserFinding]]:
-    """The strongest users with corrected p-values, and those of them who are named.
-
-    Holm's procedure goes down from the strongest and stops at the first who is not named; no later one is tested but
-    for the ranking.
-    """
-    tests: list[ExactTest] = []
-    named = 0
-    for rank, statistic in enumerate(statistics):
-        tests.append(law.null.test(statistic))
-        if named == rank and corrected(tests[-1].log10_bound, family - rank, others) <= math.log10(level):
-            named += 1
-        elif rank + 1 >= top:
-            break
-    findings = [
-        UserFinding(user, test.log10_p, test.log10_bound, test.z_score, value)
-        for (user, _), test, value in zip(
-            finalists, tests, holm([test.log10_bound for test in tests], family, others), strict=False
-        )
-    ]
-    return findings, findings[:named]
-
-
-def _look_up(ring: KeyRing, epoch: int, leakers: list[UserFinding], listed: Users) -> list[UserFinding]:
-    """Whether the leakers are on the list that was declared; nothing is known where this list is another one."""
-    if isinstance(listed, Iterator):
-        return leakers
-    wanted = {finding.user for finding in leakers}
-    there = {user for user in stream_users(listed)[0] if user in wanted}
-    first = next(stream_users(listed)[0], None)
-    if first is None:  # an empty list was never declared
-        return leakers
-    try:
-        ring.prove(first, _Again(listed), epoch=epoch)
-    except InvalidInputError:
-        return leakers
-    return [dataclasses.replace(finding, declared=finding.user in there) for finding in leakers]
-
-
-@dataclass(frozen=True)
-class _Again(Iterable[str]):
-    """Users that can be gone through more than once, whatever they are read from."""
-
-    users: Users
-
-    def __iter__(self) -> Iterator[str]:
-        return stream_users(self.users)[0]
-
-
-def _judge(
-    leakers: list[UserFinding], strongest: ExactTest, level: float, tried: Tried, n_users: int
-) -> tuple[Outcome, int | None, str]:
-    """The verdict, how many distinct tokens an undecided one would need, and a sentence that says why."""
-    if leakers:
-        names = ", ".join(repr(finding.user) for finding in leakers[:5])
-        names += f" and {len(leakers) - 5:,} more" if len(leakers) > 5 else ""
-        return (
-            "identified",
-            None,
-            f"The answers carry the mark of {names}; a model that learned from none of the users' answers would point "
-            f"at any of them with a chance below {level:g}.",
-        )
-    if not strongest.n_effective and strongest.n_tokens >= MIN_TOKENS:
-        return "undecided", None, "The suspect answers all alike, or just as the victim, so nothing points at anybody."
-    log10_p, log10_bound = tried.correct(strongest.log10_p), tried.correct(strongest.log10_bound)
-    verdict, needed, _ = judge(strongest, log10_p, log10_bound, level, tried)
-    if verdict == "not detected":
-        return (
-            "nobody",
-            None,
-            f"The answers point at none of the {n_users:,} users; a mark of {FAINT:g} standard deviations per token "
-            "would most likely have shown. Fainter ones may need more.",
-        )
-    if needed is None:  # a corrected bound that rounds to the level itself: one says detected, Holm names nobody
-        needed = strongest.n_tokens + 1
-    return (
-        "undecided",
-        needed,
-        f"With {tried.keys_tried:,} users to correct for, {strongest.n_tokens} distinct tokens do not decide; about "
-        f"{needed:,} like these would.",
-    )
-
-
-def _declaration_sentence(n_users: int, declared: Declaration | None, leakers: list[UserFinding]) -> str:
-    new = [finding.user for finding in leakers if finding.declared is False]
-    if declared is None:
-        return (
-            f"No users were declared beforehand: the correction for these {n_users:,} holds only if no others were "
-            "tried."
-        )
-    if new:
-        return f"Not declared beforehand, and so open to doubt: {', '.join(map(repr, new[:5]))}."
-    if n_users > declared.count:
-        return (
-            f"At least {n_users - declared.count:,} of the {n_users:,} users searched were not among the "
-            f"{declared.count:,} declared beforehand."
-        )
-    if leakers and all(finding.declared for finding in leakers):
-        return f"Declared beforehand, with {declared.count:,} users in all, for which p-values are corrected."
-    return f"P-values are corrected for all {declared.count:,} users that were declared beforehand."
+    finalists = map(Finalist, candidates.names, candidates.places.tolist(), statistics)
+    return sorted(finalists, key=lambda finalist: (-finalist.statistic, finalist.user))
