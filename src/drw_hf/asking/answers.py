@@ -81,7 +81,7 @@ def ask_the_rest(
             Store(folder / f"answers-{state.process_index}.sqlite", ANSWERS) as store,
             tqdm(total=n_questions, initial=len(answered), desc=f"Asking {who}", unit="row", disable=not shown) as bar,
         ):
-            batches = _batches(predictor, questions_at, todo, options["batch_size"])
+            batches = in_batches(predictor, questions_at, todo, options["batch_size"])
             for number, (rows, questions) in enumerate(batches):
                 if number % state.num_processes == state.process_index:
                     answers = predictor.checked_answers(questions, rows)
@@ -94,7 +94,7 @@ def ask_the_rest(
         predictor.labels = kept_labels(folder)
 
 
-def _batches(
+def in_batches(
     predictor: Predictor, questions_at: Callable[[list[int]], list[Question]], todo: list[int], batch_size: int
 ) -> Iterator[tuple[list[int], list[Question]]]:
     """Batches of rows of like length. The longest come first, so that too large a batch fails at once."""
