@@ -143,14 +143,18 @@ def class_number(
     )
 
 
+def class_names(feature: Any) -> list[str] | None:
+    """The label names of a column of labels, or of lists of labels; None where it has none."""
+    return getattr(getattr(feature, "feature", feature), "names", None)
+
+
 def class_numbers(feature: Any, labels: Sequence[str], column: str) -> dict[Any, int]:
     """The class number of each value that may stand in a column of labels.
 
     ``feature`` is the column's in its data set. A ``ClassLabel`` is matched by its names, other columns may hold names
     or numbers.
     """
-    feature = getattr(feature, "feature", feature)
-    order, names = numbers_of(labels), getattr(feature, "names", None)
+    order, names = numbers_of(labels), class_names(feature)
     if names is None:
         return {**order, **{number: number for number in range(len(labels))}}
     unknown = [name for name in names if name not in order]

@@ -9,7 +9,7 @@ from .local import ModelPredictor, is_pipeline, of_path, of_pipeline
 from .options import AskingOptions
 from .predictor import Predictor, PredictorOptions, as_predictor, register_predictor
 from .questions import max_length_of
-from .remote import CallablePredictor, ClientPredictor, RetryingPredictor, is_client
+from .remote import CallablePredictor, ClientPredictor, RetryingPredictor, is_address, is_client, of_address
 
 __all__ = [
     "AskingOptions",
@@ -28,3 +28,4 @@ register_predictor("client", is_client, lambda client, _, options: ClientPredict
 register_predictor("model", lambda thing: isinstance(thing, torch.nn.Module), ModelPredictor)
 register_predictor("pipeline", is_pipeline, of_pipeline)
 register_predictor("path", lambda thing: isinstance(thing, str | os.PathLike), of_path)
+register_predictor("address", is_address, of_address)

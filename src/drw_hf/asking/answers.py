@@ -68,7 +68,8 @@ def ask_the_rest(
     from tqdm.auto import tqdm
 
     state = PartialState()
-    kept_labels(folder)  # damaged, they would make the answers worthless: before anything is asked
+    names = kept_labels(folder)  # before anything is asked: where they are damaged, the answers are worth nothing
+    predictor.labels = predictor.labels or names
     with KeptAnswers(folder) as kept:
         answered = kept.rows()
     state.wait_for_everyone()  # before anybody writes: all must see the same rows as open
@@ -180,7 +181,7 @@ def answers_folder(
     state = PartialState()
     cache_dir = options["cache_dir"]
     identity = _from_main_process(_identity(predictor, in_named_folder=cache_dir is not None))
-    fingerprint = _from_main_process(Hasher.hash([*asked, identity]))
+    fingerprint = _from_main_process(Hasher.hash([*asked, identity, predictor.task, predictor.labels]))
     with contextlib.ExitStack() as stack:
         if identity is None:
             logger.warning(
@@ -211,7 +212,7 @@ def _identity(predictor: Predictor, in_named_folder: bool) -> str | None:
     """
     found = None if predictor.stateful and in_named_folder else predictor.fingerprint()
     if found is None and in_named_folder and "<lambda>" not in predictor.name:
-        found = f"{predictor.name} {predictor.task} {predictor.labels}"
+        found = predictor.name
     return found
 
 

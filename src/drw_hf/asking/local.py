@@ -114,12 +114,7 @@ def of_pipeline(pipeline: Any, tokenizer: Any, options: PredictorOptions) -> Pre
 
 def of_path(path: str | os.PathLike[str], tokenizer: Any, options: PredictorOptions) -> Predictor:
     """The model in a folder or repository."""
-    from transformers import AutoConfig, AutoTokenizer
+    from .models import load_model, load_tokenizer
 
-    from .models import PLAIN
-
-    task = options.task or task_of(AutoConfig.from_pretrained(path))
-    if task not in PLAIN:
-        raise PredictorError(f"{path} does not tell its task; pass task= (one of {list(PLAIN)})")
-    model = PLAIN[task].from_pretrained(path)
-    return ModelPredictor(model, tokenizer or AutoTokenizer.from_pretrained(path), options)
+    model = load_model(os.fspath(path), task=options.task)
+    return ModelPredictor(model, tokenizer or load_tokenizer(os.fspath(path)), options)

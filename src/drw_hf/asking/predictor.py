@@ -129,7 +129,7 @@ class InferenceService(Protocol):
         """One text to the entities in it."""
 
 
-# Who can be asked: a path or repo id, a model, a client, or whatever can be called, as functions and pipelines can.
+# A path, repo id or address, a model, a client, or whatever can be called, as functions and pipelines can.
 Askable = str | os.PathLike[str] | torch.nn.Module | Predictor | InferenceService | Callable[..., Any]
 
 
@@ -201,12 +201,13 @@ def as_predictor(
     max_length: int | None = None,
     max_retries: int = 5,
 ) -> Predictor:
-    """Make a :class:`Predictor` of a model, path, repo id, pipeline, ``InferenceClient``, callable or registered kind.
+    """Make a :class:`Predictor` of a model, path, repo id, address, pipeline, client, callable or registered kind.
 
     Parameters
     ----------
     thing : model, str, Pipeline, InferenceClient, callable or Predictor
-        Who is to be asked; a predictor is returned as it is.
+        Who is to be asked; a predictor is returned as it is. A string is a path, a repo id or, with ``http``, the
+        address of a service that an ``InferenceClient`` can ask.
     tokenizer : PreTrainedTokenizerBase, optional
         Models in memory need theirs.
     task, labels : optional

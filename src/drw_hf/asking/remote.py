@@ -96,7 +96,7 @@ class ClientPredictor(RetryingPredictor):
 
     def fingerprint(self) -> str | None:
         # By address alone: the client itself holds an access token.
-        return hashlib.blake2b(f"client {self.name} {self.task} {self.labels}".encode(), digest_size=16).hexdigest()
+        return hashlib.blake2b(f"client {self.name}".encode(), digest_size=16).hexdigest()
 
 
 class CallablePredictor(RetryingPredictor):
@@ -131,7 +131,7 @@ class CallablePredictor(RetryingPredictor):
         from datasets.fingerprint import Hasher
 
         try:  # as datasets does: code and closure; a key refuses to be pickled, and then nothing is cached
-            return Hasher.hash([self.function, self.task, self.labels])
+            return Hasher.hash(self.function)
         except Exception:
             return None
 
@@ -200,6 +200,18 @@ def _are_spans(answer: Any) -> bool:
     return isinstance(answer, Sequence) and all(
         isinstance(entity, Mapping) and {"start", "end"} <= entity.keys() for entity in answer
     )
+
+
+def is_address(thing: Any) -> bool:
+    """Whether this is the address of a service."""
+    return isinstance(thing, str) and thing.startswith(("http://", "https://"))
+
+
+def of_address(address: str, _: Any, options: PredictorOptions) -> Predictor:
+    """The service at an address."""
+    from huggingface_hub import InferenceClient
+
+    return ClientPredictor(InferenceClient(model=address), options)
 
 
 def is_client(thing: Any) -> bool:

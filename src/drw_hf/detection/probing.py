@@ -5,6 +5,7 @@ needed, so one :class:`Probe` serves for any key of the model.
 """
 
 from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple, Unpack, cast
 
 import numpy as np
@@ -12,7 +13,7 @@ import torch
 from transformers import PreTrainedTokenizerBase
 
 from ..asking.answers import ask
-from ..asking.local import is_pipeline
+from ..asking.local import ModelPredictor, is_pipeline
 from ..asking.options import AskingOptions, asking_options, check_options
 from ..asking.predictor import Askable, as_predictor
 from ..asking.questions import (
@@ -100,22 +101,13 @@ def probe_suspect(
         raise InvalidInputError("there are no probe texts; give some hundred texts like those the model is asked")
     questions = [questions[i] for i in asked]
     labelled = {name: [labels[i] for i in asked] for name, labels in labelled.items()}
-    own = probing.get("suspect_tokenizer")
-    if isinstance(questions[0], dict) and own is not None:
-        if tokenizer_fingerprint(own) != tokenizer_fingerprint(tokenizer):
-            raise InvalidInputError(
-                "tokenised rows are the owner's tokens, which the suspect does not read; give texts"
-            )
     tokens = _encode(questions, tokenizer, options["max_length"] or _limit(tokenizer, victim), key.task)
-    if own is None and isinstance(suspect, torch.nn.Module):
-        own = tokenizer  # a bare model says nothing of its tokenizer; paths and pipelines have their own
+    asking = _Asking(questions, tokenizer, key.task, options)
     shown = [_inverse(probing.get("label_map")).get(label, label) for label in key.labels]
-    answers, name = _ask(suspect, questions, own, shown, key.task, options, "the suspect")
+    answers, name = asking.ask("the suspect", suspect, probing.get("suspect_tokenizer"), shown)
     clean = None
     if victim is not None:
-        model = without_mark(victim)
-        own = tokenizer if isinstance(model, torch.nn.Module) else None
-        clean, _ = _ask(model, questions, own, key.labels, key.task, options, "the victim")
+        clean, _ = asking.ask("the victim", without_mark(victim), None, key.labels)
     return _assemble(key, tokens, answers, clean, labelled, name, tokenizer_fingerprint(tokenizer))
 
 
@@ -154,27 +146,37 @@ def without_mark(victim: Any) -> Any:
     return model.get_base_model() if hasattr(model, "watermark_disabled") else model
 
 
-def _ask(
-    suspect: Any,
-    questions: list[Question],
-    tokenizer: Any,
-    labels: Sequence[str],
-    task: Task,
-    options: AskingOptions,
-    who: str,
-) -> tuple[list[np.ndarray], str]:
-    """Answers in the order of ``labels``, and the name of who gave them."""
-    predictor = as_predictor(suspect, tokenizer, task=task, labels=labels, max_retries=options["max_retries"])
-    answers = ask(predictor, questions, options, who)
-    found = predictor.labels or ()
-    missing = [label for label in labels if label not in found]
-    if missing or len(found) != len(labels):
-        raise InvalidInputError(
-            f"{who}'s labels {list(found)} are not the key's: {missing or list(found)} cannot be matched; pass "
-            "label_map={suspect's label: key's label} for every label that was renamed"
+@dataclass(frozen=True)
+class _Asking:
+    """What suspect and victim are asked alike; ``tokenizer`` is the owner's."""
+
+    questions: list[Question]
+    tokenizer: Any
+    task: Task
+    options: AskingOptions
+
+    def ask(self, who: str, asked: Any, own_tokenizer: Any, labels: Sequence[str]) -> tuple[list[np.ndarray], str]:
+        """Answers in the order of ``labels``, and the name of who gave them."""
+        if own_tokenizer is None and isinstance(asked, torch.nn.Module):
+            own_tokenizer = self.tokenizer  # a bare model says nothing of its tokenizer
+        predictor = as_predictor(
+            asked, own_tokenizer, task=self.task, labels=labels, max_retries=self.options["max_retries"]
         )
-    order = [found.index(label) for label in labels]
-    return [answer[..., order] for answer in answers], predictor.public_name
+        if are_tokenised(self.questions) and isinstance(predictor, ModelPredictor):
+            if tokenizer_fingerprint(predictor.tokenizer) != tokenizer_fingerprint(self.tokenizer):
+                raise InvalidInputError(
+                    f"tokenised rows are the owner's tokens, which {who} does not read; give texts"
+                )
+        answers = ask(predictor, self.questions, self.options, who)
+        found = predictor.labels or ()
+        missing = [label for label in labels if label not in found]
+        if missing or len(found) != len(labels):
+            raise InvalidInputError(
+                f"{who}'s labels {list(found)} are not the key's: {missing or list(found)} cannot be matched; pass "
+                "label_map={suspect's label: key's label} for every label that was renamed"
+            )
+        order = [found.index(label) for label in labels]
+        return [answer[..., order] for answer in answers], predictor.public_name
 
 
 def _inverse(label_map: Mapping[str, str] | None) -> dict[str, str]:

@@ -15,7 +15,7 @@ from ..asking.labelling import LABELS, PROBABILITIES, label_with_teacher
 from ..asking.local import ModelPredictor
 from ..asking.predictor import Askable, Predictor, as_predictor
 from ..asking.questions import find_gold_column, find_text_columns, max_length_of
-from ..checks import class_numbers
+from ..checks import class_names, class_numbers
 from ..errors import ConfigurationError, DatasetError
 from ..keys.binding import labels_of, task_of, tokenizer_fingerprint
 from ..keys.files import refuse_model_beside_plain_key
@@ -214,8 +214,7 @@ class DistillationTrainer(Trainer):
 
     def _order(self, feature: Any) -> tuple[int, ...]:
         """For each of the student's classes the teacher's, by the names of the teacher's column of labels."""
-        feature = getattr(feature, "feature", feature)
-        names = getattr(feature, "names", None) or (None if self.teacher is None else self.teacher.labels)
+        names = class_names(feature) or (None if self.teacher is None else self.teacher.labels)
         if names is None:
             raise DatasetError(
                 f"{LABELS} does not name its classes, so they cannot be matched with the student's; label the data "
