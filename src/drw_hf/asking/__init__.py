@@ -7,9 +7,9 @@ import torch
 from .labelling import label_with_teacher
 from .local import ModelPredictor, is_pipeline, of_path, of_pipeline
 from .options import AskingOptions
-from .predictor import Predictor, PredictorOptions, as_predictor, register_predictor
+from .predictor import InferenceService, Predictor, PredictorOptions, as_predictor, register_predictor
 from .questions import max_length_of
-from .remote import CallablePredictor, ClientPredictor, RetryingPredictor, is_address, is_client, of_address
+from .remote import CallablePredictor, ClientPredictor, RetryingPredictor, is_address, of_address
 
 __all__ = [
     "AskingOptions",
@@ -24,7 +24,11 @@ __all__ = [
 
 # What can be asked. The last is tried first: models and pipelines can be called, too.
 register_predictor("callable", callable, lambda function, _, options: CallablePredictor(function, options))
-register_predictor("client", is_client, lambda client, _, options: ClientPredictor(client, options))
+register_predictor(
+    "client",
+    lambda thing: isinstance(thing, InferenceService),
+    lambda client, _, options: ClientPredictor(client, options),
+)
 register_predictor("model", lambda thing: isinstance(thing, torch.nn.Module), ModelPredictor)
 register_predictor("pipeline", is_pipeline, of_pipeline)
 register_predictor("path", lambda thing: isinstance(thing, str | os.PathLike), of_path)

@@ -48,8 +48,10 @@ DEFAULTS = AskingOptions(
 )
 
 
-def asking_options(function: str, given: Mapping[str, Any]) -> AskingOptions:
+def asking_options(function: str, given: Mapping[str, Any], known: Any = AskingOptions) -> AskingOptions:
     """All options of asking: those given to a function of this name, and the defaults of the others.
+
+    ``known`` is the TypedDict of all options that the function takes.
 
     Raises
     ------
@@ -66,12 +68,13 @@ def asking_options(function: str, given: Mapping[str, Any]) -> AskingOptions:
     ...
     TypeError: detect() got an unexpected keyword argument 'batchsize'
     """
-    check_options(function, given, AskingOptions)
-    return AskingOptions(**{**DEFAULTS, **given})  # type: ignore[typeddict-item]  # names are checked above
+    check_options(function, given, known)
+    options = {name: given.get(name, default) for name, default in DEFAULTS.items()}
+    return AskingOptions(**options)  # type: ignore[typeddict-item]  # mypy does not follow the names
 
 
-def check_options(function: str, given: Mapping[str, Any], options: Any) -> None:
+def check_options(function: str, given: Mapping[str, Any], known: Any) -> None:
     """Refuse what is no field of this TypedDict of options."""
     for name in given:
-        if name not in options.__annotations__:
+        if name not in known.__annotations__:
             raise TypeError(f"{function}() got an unexpected keyword argument {name!r}")

@@ -9,7 +9,7 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -117,6 +117,7 @@ class Predictor(ABC):
         return checked
 
 
+@runtime_checkable
 class InferenceService(Protocol):
     """What is called of a ``huggingface_hub.InferenceClient``."""
 

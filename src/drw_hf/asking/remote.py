@@ -212,8 +212,3 @@ def of_address(address: str, _: Any, options: PredictorOptions) -> Predictor:
     from huggingface_hub import InferenceClient
 
     return ClientPredictor(InferenceClient(model=address), options)
-
-
-def is_client(thing: Any) -> bool:
-    """Whether this is an ``InferenceClient``, told by what it has."""
-    return hasattr(thing, "text_classification") and hasattr(thing, "token_classification")

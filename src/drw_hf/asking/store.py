@@ -139,18 +139,14 @@ def locked(folder: Path) -> Iterator[None]:
     lock = FileLock(folder.parent / f".{folder.name}.lock")  # beside it: the folder itself may be thrown away
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        _acquire(lock, folder)
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            logger.warning("somebody else is asking the same in %s; waiting until it is done", folder)
+            lock.acquire()
     except (NotImplementedError, OSError):  # a network file system without locks, or a folder that is only read
         logger.warning("%s cannot be locked; do not ask the same twice at once there", folder.parent)
     try:
         yield
     finally:
         lock.release()  # does nothing where it is not held
-
-
-def _acquire(lock: FileLock, folder: Path) -> None:
-    try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        logger.warning("somebody else is asking the same in %s; waiting until it is done", folder)
-        lock.acquire()

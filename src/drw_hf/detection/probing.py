@@ -72,10 +72,7 @@ def probe_suspect(
     Of the key only the public side is read: its task, its labels, the tokenizer it belongs to. ``probing`` are the
     :class:`~drw_hf.detection.ProbingOptions`.
     """
-    check_options("probe_suspect", probing, ProbingOptions)
-    options = asking_options(
-        "probe_suspect", {name: value for name, value in probing.items() if name in AskingOptions.__annotations__}
-    )
+    options = asking_options("probe_suspect", probing, ProbingOptions)
     if tokenizer is not None and key.tokenizer_fingerprint not in (None, tokenizer_fingerprint(tokenizer)):
         raise KeyMismatchError(
             f"the key {key.fingerprint} was made with another tokenizer; give the tokenizer of the protected model "
@@ -90,11 +87,7 @@ def probe_suspect(
             "tokenizer= is missing: the hash goes by the owner's tokens; give the model's tokenizer"
         )
     questions = _questions(texts, key.task, options["text_columns"])
-    for name, labels in labelled.items():
-        if len(labels) != len(questions):
-            raise InvalidInputError(
-                f"{name} has {len(labels)} entries for {len(questions)} texts; give one for every text"
-            )
+    _check_lengths(labelled, len(questions))
     asked = [i for i, question in enumerate(questions) if key.task != "token-classification" or len(question)]
     asked = asked[: probing.get("max_queries")]
     if not asked:
@@ -251,31 +244,25 @@ def _assemble(
     fingerprint: str | None,
 ) -> Probe:
     """One entry per item; words that somebody did not see are left out."""
-    single = key.task == "sequence-classification"
-    certain = all(((table == 0) | (table == 1)).all() for table in answers)
-    numbers = {which: _numbers(which, rows, key) for which, rows in labelled.items()}
-    parts: dict[str, list[np.ndarray]] = {which: [] for which in ("rows", "places", "suspect", *numbers)}
+    by_word = tokens.places is not None
+    places = [[-1 if place is None else place for place in row] for row in tokens.places or [[-1]] * len(answers)]
+    columns = {"suspect": [np.atleast_2d(answer) for answer in answers]}
     if clean is not None:
-        parts["victim"] = []
-    for row, answer in enumerate(answers):
-        places = [None] if tokens.places is None else tokens.places[row]
-        found = {
-            "rows": np.full(len(places), row, np.int64),
-            "places": np.array([-1 if place is None else place for place in places], np.int64),
-            "suspect": np.atleast_2d(answer),
-            **{which: rows[row] for which, rows in numbers.items()},
-        }
-        counts = found["suspect"].any(axis=1) & (single | (found["places"] >= 0))
-        if clean is not None:
-            found["victim"] = np.atleast_2d(clean[row])
-            counts &= found["victim"].any(axis=1)
-        for which, values in found.items():
-            if len(values) != len(places):
-                raise InvalidInputError(f"row {row}: {which} has {len(values)} labels for {len(places)} words")
-            parts[which].append(values[counts])
-    arrays = {which: np.concatenate(found) for which, found in parts.items()}
-    if not len(arrays["rows"]):
+        columns["victim"] = [np.atleast_2d(answer) for answer in clean]
+    columns |= {which: _numbers(which, rows, key) for which, rows in labelled.items()}
+    for which, rows in columns.items():
+        for row, (values, words) in enumerate(zip(rows, places, strict=True)):
+            if len(values) != len(words):
+                raise InvalidInputError(f"row {row}: {which} has {len(values)} labels for {len(words)} words")
+    arrays = {which: np.concatenate(rows) for which, rows in columns.items()}
+    arrays["rows"] = np.repeat(np.arange(len(places)), [len(row) for row in places])
+    arrays["places"] = np.array([place for row in places for place in row], np.int64)
+    answered = [arrays[who].any(axis=1) for who in ("suspect", "victim") if who in arrays]
+    counts = np.logical_and.reduce([*answered, (arrays["places"] >= 0) | (not by_word)])
+    if not counts.any():
         raise InvalidInputError("no word of the probe texts was answered; are they longer than the suspect's limit?")
+    dtypes = {1: np.int64, 2: np.float32}  # of numbers, and of probabilities
+    certain = all(((table == 0) | (table == 1)).all() for table in answers)
     return Probe(
         task=key.task,
         labels=tuple(key.labels),
@@ -286,8 +273,14 @@ def _assemble(
         n_queries=len(tokens.ids),
         suspect_name=name,
         tokenizer_fingerprint=fingerprint,
-        **{which: array.astype(np.float32) if array.ndim == 2 else array for which, array in arrays.items()},
+        **{which: array[counts].astype(dtypes[array.ndim]) for which, array in arrays.items()},
     )
+
+
+def _check_lengths(labelled: dict[str, list[Any]], n_texts: int) -> None:
+    for name, labels in labelled.items():
+        if len(labels) != n_texts:
+            raise InvalidInputError(f"{name} has {len(labels)} entries for {n_texts} texts; give one for every text")
 
 
 def _numbers(which: str, rows: list[Any], key: WatermarkKey) -> list[np.ndarray]:
@@ -314,6 +307,7 @@ def _from_answers(
         raise InvalidInputError(f"{len(suspect)} answers to {len(rows)} rows; give one answer for every row")
     if not rows or any("input_ids" not in row for row in rows):
         raise DatasetError("answers computed elsewhere need the tokens they are of; give rows with input_ids")
+    _check_lengths(labelled, len(rows))
     answers = _checked_answers(suspect, rows, key, "the suspect")
     clean = None if victim is None else _checked_answers(victim, rows, key, "the victim")
     tokens = _of_rows(rows, key.special_token_ids, None, key.task)
