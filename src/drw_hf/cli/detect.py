@@ -69,7 +69,7 @@ def detect(
     from ..asking.data import load_data
     from ..asking.models import load_tokenizer
     from ..evidence import verify_commitment
-    from .inputs import column, load_clean, parse_first_seen, parse_label_map, tokenizer_name
+    from .inputs import column, load_clean, load_suspect, parse_first_seen, parse_label_map, tokenizer_name
     from .passphrases import open_key
 
     own = tokenizer_name(tokenizer, victim)
@@ -82,14 +82,16 @@ def detect(
     record = None if repo is None else verify_commitment(opened, repo, trusted_roots=trusted_root or ())
     columns = text_column or None
     rows = load_data(texts, task=opened.task, text_columns=columns, split=split, subset=subset)
+    asked, its_tokenizer = load_suspect(suspect, opened)
     with resumable():
         result = detection.detect(
-            suspect,
+            asked,
             rows,
             key=opened,
             tokenizer=load_tokenizer(own),
             # Its mark is switched off while it is asked, so which key it loads with does not matter.
             victim=None if victim is None else load_clean(victim, opened),
+            suspect_tokenizer=its_tokenizer,
             label_map=renamed,
             gold=None if gold_column is None else column(rows, gold_column, "--gold-column"),
             logged=None if logged_column is None else column(rows, logged_column, "--logged-column"),

@@ -75,27 +75,29 @@ def identify(
     from ..asking.data import load_data
     from ..asking.models import load_tokenizer
     from ..tracing.users import stream_users
-    from .inputs import column, load_clean, parse_label_map, tokenizer_name
+    from .inputs import column, load_clean, load_suspect, parse_label_map, tokenizer_name
     from .passphrases import open_ring
 
     own = tokenizer_name(tokenizer, victim)
     renamed = parse_label_map(label_map)
     progress = show_progress()
     if next(stream_users(users)[0], None) is None:  # before anybody is asked
-        raise InvalidInputError(f"{users} names no users; write them there, one per line")
+        raise InvalidInputError(f"{users} names no users; write them there, one a line")
     opened = open_ring(ring, passphrase_file)
     template = opened.template(epoch)
     columns = text_column or None
     rows = load_data(texts, task=template.task, text_columns=columns, split=split, subset=subset)
+    asked, its_tokenizer = load_suspect(suspect, template)
     with resumable():
         result = tracing.identify(
-            suspect,
+            asked,
             rows,
             ring=opened,
             users=users,
             epoch=epoch,
             tokenizer=load_tokenizer(own),
             victim=None if victim is None else load_clean(victim, template),
+            suspect_tokenizer=its_tokenizer,
             label_map=renamed,
             gold=None if gold_column is None else column(rows, gold_column, "--gold-column"),
             progress=progress,

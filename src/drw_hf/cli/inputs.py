@@ -9,8 +9,7 @@ from typing import Any
 import datasets
 import typer
 
-from ..asking.models import load_config, load_model
-from ..checks import class_names
+from ..asking.models import load_config, load_model, load_tokenizer
 from ..detection.result import as_iso
 from ..errors import DatasetError, InvalidInputError
 from ..keys import WatermarkKey
@@ -23,6 +22,15 @@ def tokenizer_name(tokenizer: str | None, victim: str | None) -> str:
     if name is None:
         raise typer.BadParameter("the hash goes by your own tokens; pass --victim (or --tokenizer, without a victim)")
     return name
+
+
+def load_suspect(name: str, key: WatermarkKey) -> tuple[Any, Any]:
+    """A model with its own tokenizer, or the client of a service at an address."""
+    if name.startswith(("http://", "https://")):
+        from huggingface_hub import InferenceClient
+
+        return InferenceClient(model=name), None
+    return load_model(name, task=key.task), load_tokenizer(name)
 
 
 def load_clean(name: str, key: WatermarkKey) -> Any:
@@ -57,7 +65,9 @@ def column(rows: datasets.Dataset, name: str, option: str) -> list[Any]:
     """The values of a column that an option names, labels by their names where they have some."""
     if name not in rows.column_names:
         raise DatasetError(f"{option} {name}: expected one of the columns {rows.column_names}")
-    names, values = class_names(rows.features[name]), rows[name][:]
+    feature = rows.features[name]
+    names = getattr(getattr(feature, "feature", feature), "names", None)
+    values = rows[name][:]
     if names is None:
         return values
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from ..detection.probe import Probe
+from ..detection.probing import Probe
 from ..detection.result import _power_of_ten, probe_path
 from ..errors import InvalidInputError
 from ..keys.files import write_atomically
