@@ -164,6 +164,26 @@ def test_a_probe_that_broke_off_goes_on_where_it_stopped(tokenizer):
     assert sorted(broken.asked + mended.asked) == sorted(TEXTS)
 
 
+def test_a_predictor_that_learned_its_labels_goes_on_with_what_it_said_before(tmp_path):
+    asked = []
+
+    def service(texts):
+        if len(asked) == 2:
+            asked.append("a failure")
+            raise ValueError("told to break")
+        asked.extend(texts)
+        return [{"negative": 0.25, "positive": 0.75} for _ in texts]
+
+    predictor, rows = as_predictor(service), datasets.Dataset.from_dict({"text": TEXTS})
+    predictor.stateful = True  # it closes over a list that grows
+    options = {"batch_size": 2, "cache_dir": tmp_path, "progress": False}
+    with pytest.raises(ValueError, match="told to break"):
+        label_with_teacher(predictor, rows, **options)
+    assert predictor.labels == ("negative", "positive")
+    assert label_with_teacher(predictor, rows, **options)["teacher_labels"][:] == [1] * len(TEXTS)
+    assert sorted(asked) == sorted([*TEXTS, "a failure"])
+
+
 def test_whoever_probes_reads_of_a_suspect_and_a_victim_and_of_no_teacher(tokenizer, capsys):
     key = make_key(make_model(), tokenizer=tokenizer)
     probe_suspect(Constant(), TEXTS, key=key, tokenizer=tokenizer, victim=Constant())

@@ -181,7 +181,7 @@ def answers_folder(
     state = PartialState()
     cache_dir = options["cache_dir"]
     identity = _from_main_process(_identity(predictor, in_named_folder=cache_dir is not None))
-    fingerprint = _from_main_process(Hasher.hash([*asked, identity, predictor.task, predictor.labels]))
+    fingerprint = _from_main_process(Hasher.hash([*asked, identity, predictor.task, predictor.given_labels]))
     with contextlib.ExitStack() as stack:
         if identity is None:
             logger.warning(

@@ -65,6 +65,11 @@ class Predictor(ABC):
         """What messages and evidence call it, and what its kept answers go by where nothing else tells it."""
         return f"{type(self).__module__}.{type(self).__qualname__}"
 
+    @functools.cached_property
+    def given_labels(self) -> tuple[str, ...] | None:
+        """The labels that were known before anything was asked, by which kept answers are found again."""
+        return self.labels
+
     @property
     def public_name(self) -> str:
         """Its name, for what may be shown to others, whom a path of this machine does not concern."""
