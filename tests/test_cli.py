@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 
 import drw_hf
 from drw_hf import WatermarkedModelForSequenceClassification, WatermarkKey
-from drw_hf.asking.predictors import ModelPredictor
+from drw_hf.asking.local import ModelPredictor
 from drw_hf.cli import passphrases
 from drw_hf.cli.main import app
 from drw_hf.cli.output import Outcome, prints_outcome

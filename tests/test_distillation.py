@@ -309,7 +309,9 @@ def test_padding_on_either_side_moves_places_and_labels_along(side):
     rows = {"tokens": [["the", "film"], ["a"]], "tags": [["O", "B-PER"], ["O"]]}
     rows |= {"teacher_probs": [[[0.1, 0.2, 0.3, 0.4]] * 2, [[0.4, 0.3, 0.2, 0.1]]], "teacher_labels": [[3, 3], [0]]}
     gold = {tag: index for index, tag in enumerate(TAGS)}
-    layout = Layout("token-classification", tokenizer, 8, ("tokens",), gold="tags", gold_ids=gold, order=(0, 1, 2, 3))
+    layout = Layout(
+        "token-classification", tokenizer, 8, ("tokens",), gold="tags", gold_numbers=gold, order=(0, 1, 2, 3)
+    )
     features = lay_out(rows, layout)
     batch = DistillationCollator(tokenizer, num_labels=4)(
         [{name: column[i] for name, column in features.items()} for i in range(2)]

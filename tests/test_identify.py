@@ -27,7 +27,7 @@ from drw_hf.detection.significance import ExactTest, NullLaw
 from drw_hf.errors import InvalidInputError, KeyMismatchError
 from drw_hf.keys.ring import KeyRing
 from drw_hf.tracing import Identification, identify
-from drw_hf.tracing.identify import _judge, holm
+from drw_hf.tracing.naming import holm, judge_users
 from drw_hf.tracing.screening import Screen, exact_statistic, last_selected
 from drw_hf.tracing.users import SeenUsers
 from drw_hf.watermark.marking import OutputOptions, protect
@@ -539,9 +539,9 @@ def test_bad_users_are_refused(ring, probe, tmp_path):
         (["ann", None], "no string"),
         (["\ud800"], "surrogate"),
         (tmp_path / "nothing.txt", "nothing.txt"),
-        ("ann", "one user a line"),
-        (tmp_path / "binary", "one user a line"),
-        (tmp_path, "one user a line"),
+        ("ann", "one user per line"),
+        (tmp_path / "binary", "one user per line"),
+        (tmp_path, "one user per line"),
         (two, r'dataset\["user"\]'),
         (b"ann", "bytes"),
         ({"ann": 1}, "dict"),
@@ -641,5 +641,5 @@ def test_a_bound_that_rounds_to_the_level_itself_is_undecided():
         mean=0.0,
         sd=1.5,
     )
-    verdict, needed, why = _judge([], strongest, 1e-3, tried, n_users=100)
+    verdict, needed, why = judge_users([], strongest, 1e-3, tried, n_users=100)
     assert (verdict, needed) == ("undecided", 51) and "about 51 like these would" in why

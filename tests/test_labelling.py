@@ -19,10 +19,10 @@ from hypothesis import strategies as st
 from transformers import pipeline
 
 from drw_hf import label_with_teacher
-from drw_hf.asking import Predictor
-from drw_hf.asking.predictors import RetryingPredictor, as_predictor, first_positions, join_words, pause_after
-from drw_hf.asking.questions import find_text_columns
-from drw_hf.asking.store import Journal
+from drw_hf.asking import Predictor, RetryingPredictor, as_predictor
+from drw_hf.asking.questions import find_text_columns, first_positions
+from drw_hf.asking.remote import join_words, pause_after
+from drw_hf.asking.store import Store
 from drw_hf.errors import AnswerError, DatasetError, KeptAnswersError, PredictorError
 from inference_server import InferenceServer
 from small_models import TAGS, make_batch, make_key, make_model, make_tokenizer, make_victim
@@ -398,7 +398,7 @@ def test_a_killed_run_goes_on_where_it_stopped(tmp_path):
 def test_a_remote_teacher_is_asked_again_after_a_pause(texts, tokenizer, monkeypatch):
     faults = [(503, {"Retry-After": "0"}), (429, {"Retry-After": "0"}), (None, {}), (500, {"Retry-After": "0"})]
     pauses = []
-    monkeypatch.setattr("drw_hf.asking.predictors.time.sleep", pauses.append)
+    monkeypatch.setattr("drw_hf.asking.remote.time.sleep", pauses.append)
     server = remote(make_model(), tokenizer, monkeypatch, faults)
     with server.running():
         teacher = as_predictor(InferenceClient(model=server.url))
@@ -632,14 +632,14 @@ def test_a_damaged_journal_is_named_and_left_as_it_is(texts, tmp_path, damage):
 
 def test_a_journal_that_cannot_be_written_says_why_and_keeps_what_there_is(texts, tmp_path, monkeypatch):
     journal = interrupted(texts, tmp_path)
-    write = Journal.write
+    write = Store.write
 
-    def on_a_full_disk(self, rows, answers):
+    def on_a_full_disk(self, records):
         self._connection.execute("PRAGMA max_page_count = 1")  # as small as it is: SQLite says that the disk is full
-        write(self, rows, [np.tile(answer, 5000) for answer in answers])
+        write(self, [(row, width, np.tile(answer, 5000)) for row, width, answer in records])
 
     with monkeypatch.context() as patch:
-        patch.setattr(Journal, "write", on_a_full_disk)
+        patch.setattr(Store, "write", on_a_full_disk)
         with pytest.raises(KeptAnswersError, match=r"full.*free the space"):
             label(Counting(), texts, cache_dir=tmp_path)
     assert journal.exists()

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from .detection.detect import detect
     from .extraction import DistillationArguments, DistillationTrainer
     from .keys import KeyRing, WatermarkKey
-    from .tracing.identify import identify
+    from .tracing.search import identify
     from .watermark import (
         WatermarkedConfig,
         WatermarkedModelForSequenceClassification,

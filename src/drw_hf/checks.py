@@ -122,11 +122,12 @@ def check_choice(name: str, value: Any, choices: Sequence[str], error: type[DrwE
         raise error(f"{name}={value!r}: expected one of {list(choices)}")
 
 
-def check_options(options: Mapping[str, Any], known: type) -> None:
+def check_options(function: str, given: Mapping[str, Any], known: Any) -> None:
     """Refuse, as Python does, keyword arguments that ``known``, the TypedDict that declares them, does not have."""
-    names = known.__annotations__.keys()
-    for name in options.keys() - names:
-        raise TypeError(f"unexpected keyword argument {name!r}; expected some of {sorted(names)}")
+    for name in given:
+        if name not in known.__annotations__:
+            expected = sorted(known.__annotations__)
+            raise TypeError(f"{function}() got an unexpected keyword argument {name!r}; expected some of {expected}")
 
 
 # -- labels
@@ -150,14 +151,18 @@ def class_number(
     )
 
 
+def class_names(feature: Any) -> list[str] | None:
+    """The label names of a column of labels, or of lists of labels; None where it has none."""
+    return getattr(getattr(feature, "feature", feature), "names", None)
+
+
 def class_numbers(feature: Any, labels: Sequence[str], column: str) -> dict[Any, int]:
     """The class number of each value that may stand in a column of labels.
 
     ``feature`` is the column's in its data set. A ``ClassLabel`` is matched by its names, other columns may hold names
     or numbers.
     """
-    feature = getattr(feature, "feature", feature)
-    order, names = numbers_of(labels), getattr(feature, "names", None)
+    order, names = numbers_of(labels), class_names(feature)
     if names is None:
         return {**order, **{number: number for number in range(len(labels))}}
     unknown = [name for name in names if name not in order]

@@ -6,8 +6,8 @@ import numpy as np
 import torch
 
 from drw_hf import WatermarkKey
-from drw_hf.asking.labelling import _batches
-from drw_hf.asking.predictors import as_predictor
+from drw_hf.asking import as_predictor
+from drw_hf.asking.answers import in_batches
 from drw_hf.detection.amplitudes import compute_amplitudes
 from drw_hf.detection.probing import probe_suspect
 from drw_hf.detection.significance import exact_test, simulate_null
@@ -64,7 +64,8 @@ def bench_probing(rounds: int) -> list[Row]:
     rows = sentences(BATCH * 20, model).remove_columns("tags")
     key = WatermarkKey.generate(model, tokenizer=tok, target=0)
     asked = as_predictor(model, tok)
-    order = _batches(asked, rows, ["tokens"], list(range(len(rows))), BATCH)
+    words = rows["tokens"][:]
+    order = in_batches(asked, lambda numbers: [words[number] for number in numbers], list(range(len(words))), BATCH)
     batches = [asked.encode(questions) for _, questions in order]
 
     @torch.no_grad()

@@ -18,8 +18,8 @@ from drw_hf import (
     WatermarkKey,
     label_with_teacher,
 )
-from drw_hf.asking.labelling import _batches
-from drw_hf.asking.predictors import as_predictor
+from drw_hf.asking import as_predictor
+from drw_hf.asking.answers import in_batches
 
 from .measure import Row, interleaved, milliseconds, ratio
 from .protection import BATCH, LENGTH, VOCABULARY, bert
@@ -128,7 +128,8 @@ def bench_labelling(rounds: int) -> list[Row]:
     teacher, tok = protected(), tokenizer()
     rows = sentences(BATCH * 20, teacher.get_base_model()).remove_columns("tags")
     asked = as_predictor(teacher, tok)
-    order = _batches(asked, rows, ["tokens"], list(range(len(rows))), BATCH)
+    words = rows["tokens"][:]
+    order = in_batches(asked, lambda numbers: [words[number] for number in numbers], list(range(len(words))), BATCH)
     batches = [asked.encode(questions) for _, questions in order]
 
     @torch.no_grad()

@@ -46,11 +46,9 @@ def load_model(
     config = load_config(name)
     task = task or task_of(config)
     if task not in TASKS:
-        raise CannotLoadError(
-            f"the model in {name} does not tell its task; pass --task {' or '.join(TASKS)} if it is one of these"
-        )
+        raise CannotLoadError(f"the model in {name} does not tell its task; pass task= (--task): {' or '.join(TASKS)}")
     if key is None and isinstance(config, WatermarkedConfig):
-        raise MissingKeyError(f"the model in {name} is protected, and loads with its key alone; pass --key")
+        raise MissingKeyError(f"the model in {name} is protected, and loads with its key alone; pass key= (--key)")
     with loading("a model", name):
         if key is None:
             return PLAIN[task].from_pretrained(name, **options)

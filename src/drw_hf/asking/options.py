@@ -4,6 +4,8 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict
 
+from ..checks import check_options
+
 
 class AskingOptions(TypedDict, total=False):
     """How a model, a service or a function is asked; the keyword arguments of whatever asks.
@@ -48,8 +50,10 @@ DEFAULTS = AskingOptions(
 )
 
 
-def asking_options(function: str, given: Mapping[str, Any]) -> AskingOptions:
+def asking_options(function: str, given: Mapping[str, Any], known: Any = AskingOptions) -> AskingOptions:
     """All options of asking: those given to a function of this name, and the defaults of the others.
+
+    ``known`` is the TypedDict of all options that the function takes.
 
     Raises
     ------
@@ -61,17 +65,11 @@ def asking_options(function: str, given: Mapping[str, Any]) -> AskingOptions:
     >>> from drw_hf.asking.options import asking_options
     >>> asking_options("detect", {"batch_size": 8})["batch_size"]
     8
-    >>> asking_options("detect", {"batchsize": 8})
+    >>> asking_options("detect", {"batchsize": 8})  # doctest: +ELLIPSIS
     Traceback (most recent call last):
     ...
-    TypeError: detect() got an unexpected keyword argument 'batchsize'
+    TypeError: detect() got an unexpected keyword argument 'batchsize'; expected some of ...
     """
-    check_options(function, given, AskingOptions)
-    return AskingOptions(**{**DEFAULTS, **given})  # type: ignore[typeddict-item]  # names are checked above
-
-
-def check_options(function: str, given: Mapping[str, Any], options: Any) -> None:
-    """Refuse what is no field of this TypedDict of options."""
-    for name in given:
-        if name not in options.__annotations__:
-            raise TypeError(f"{function}() got an unexpected keyword argument {name!r}")
+    check_options(function, given, known)
+    options = {name: given.get(name, default) for name, default in DEFAULTS.items()}
+    return AskingOptions(**options)  # type: ignore[typeddict-item]  # mypy does not follow the names

@@ -1,13 +1,13 @@
-"""What is asked: the text columns of a data set, and what of a row becomes a question.
+"""What is asked: the text columns of a data set, what of a row becomes a question, and its tokens.
 
 A question is a text, a pair of texts (a tuple), a list of words (token tasks), or a tokenised row (a dict with
 ``input_ids``). An answer to it is one distribution over the labels, or, for token tasks, one for every word or token.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import Any, TypeGuard
 
-from ..errors import DatasetError
+from ..errors import DatasetError, PredictorError
 from ..keys.choices import Task
 
 Question = str | tuple[str, str] | list[str] | dict[str, Any]
@@ -82,3 +82,67 @@ def questions_of(rows: Mapping[str, Sequence[Any]], columns: Sequence[str]) -> l
     if len(columns) == 2:
         return list(zip(rows[columns[0]], rows[columns[1]], strict=True))
     return list(rows[columns[0]])
+
+
+def rough_length(question: Question) -> int:
+    """Words, characters or tokens of a question."""
+    if isinstance(question, tuple):
+        return sum(map(len, question))
+    return len(question["input_ids"]) if isinstance(question, dict) else len(question)
+
+
+# -- tokens
+
+
+def tokenize(tokenizer: Any, questions: list[Question], max_length: int, **kwargs: Any) -> Any:
+    """Texts, pairs or lists of words through a tokenizer, truncated."""
+    kwargs |= {"truncation": True, "max_length": max_length}
+    if are_pairs(questions):
+        return tokenizer([a for a, _ in questions], [b for _, b in questions], **kwargs)
+    if isinstance(questions[0], list):
+        if not getattr(tokenizer, "is_fast", False):
+            raise PredictorError("aligning words with tokens needs a fast tokenizer (tokenizers library)")
+        return tokenizer(questions, is_split_into_words=True, **kwargs)
+    return tokenizer(questions, **kwargs)
+
+
+def places_of_words(
+    questions: list[Question], encoding: Any, no_word: Container[int], max_length: int | None = None
+) -> list[list[int | None]]:
+    """For every word of every question the position of its first token; None for words that have none.
+
+    Of tokenised rows every token stands for a word, but for those in ``no_word``, those that are masked and those
+    beyond ``max_length``; their positions are those before padding.
+    """
+    if not are_tokenised(questions):
+        return [first_positions(encoding.word_ids(row), len(words)) for row, words in enumerate(questions)]
+    places: list[list[int | None]] = []
+    for row in questions:
+        ids = list(row["input_ids"])
+        attended = row.get("attention_mask", [1] * len(ids))
+        seen = [token not in no_word and bool(mask) for token, mask in zip(ids, attended, strict=True)][:max_length]
+        places.append([place if place < len(seen) and seen[place] else None for place in range(len(ids))])
+    return places
+
+
+def first_positions(word_ids: Sequence[int | None], n_words: int) -> list[int | None]:
+    """The position of every word's first sub-token; None for words that have none."""
+    positions: list[int | None] = [None] * n_words
+    for place, word in enumerate(word_ids):
+        if word is not None and positions[word] is None:
+            positions[word] = place
+    return positions
+
+
+def ids_that_are_no_word(tokenizer: Any) -> set[int]:
+    """Special token ids, but for the unknown token: that one stands for a word, and a word has an answer."""
+    return set(tokenizer.all_special_ids) - {tokenizer.unk_token_id}
+
+
+def max_length_of(tokenizer: Any, config: Any) -> int:
+    """The longest input that both the tokenizer and the model take."""
+    text_config = config.get_text_config()
+    limit = getattr(text_config, "max_position_embeddings", None) or getattr(text_config, "n_positions", None) or 512
+    if getattr(text_config, "model_type", "") in ("roberta", "xlm-roberta", "camembert"):
+        limit -= 2  # these count positions from pad_token_id + 1
+    return min(int(limit), int(getattr(tokenizer, "model_max_length", limit) or limit))

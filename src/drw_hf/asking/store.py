@@ -1,15 +1,13 @@
-"""Answers kept as they come, so that a run that is killed goes on where it stopped.
-
-One SQLite file per process, one transaction per batch: a crash loses the batch it interrupts and nothing else. Whoever
-works in a folder of answers has its lock, so that nobody takes a file away under another's hands, and nothing is asked
-twice.
-"""
+"""`Store`: numbers kept on disk as they come, so that a run that is killed goes on where it stopped."""
 
 import contextlib
+import json
 import logging
+import os
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from filelock import FileLock, Timeout
@@ -18,117 +16,137 @@ from ..errors import KeptAnswersError
 
 logger = logging.getLogger(__name__)
 
-_NO_ANSWER = "typeof(value) != 'blob' OR length(value) % 4 OR typeof(width) != 'integer'"
+
+class Records(NamedTuple):
+    """What a store keeps: a table of numbered records, each an array with a note (an integer or bytes)."""
+
+    what: str  # what messages call them
+    purpose: str  # and what they are kept for
+    table: str
+    columns: tuple[str, str, str]  # of the number, the note and the array
+    dtype: str
+    begin_anew: str  # what to do with a damaged file of which there is no backup
 
 
-class Journal:
-    """The answers to numbered rows, on disk."""
+class Store:
+    """Numbered arrays in a SQLite file, one transaction per batch: a crash loses the batch it interrupts, no more.
 
-    def __init__(self, folder: Path, process: int = 0):
-        folder.mkdir(parents=True, exist_ok=True)
-        self.path = folder / f"answers-{process}.sqlite"
-        with _told(self.path):
+    Parameters
+    ----------
+    path : path
+        The file, made where it is missing.
+    records : Records
+        What it keeps.
+    about : mapping, optional
+        What the records belong to; a file that says otherwise is refused.
+    mode : int
+        The permissions of a new file.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        records: Records,
+        about: Mapping[str, Any] | None = None,
+        mode: int = 0o666,
+    ) -> None:
+        self.path, self.records = Path(path), records
+        number, note, values = records.columns
+        with self._explaining():
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            if not self.path.exists():
+                os.close(os.open(self.path, os.O_CREAT | os.O_RDWR, mode))
             self._connection = sqlite3.connect(self.path)
-            self._connection.execute(
-                "CREATE TABLE IF NOT EXISTS answers (row INTEGER PRIMARY KEY, width INTEGER, value BLOB)"
-            )
-            self._connection.commit()
+            table = f"{records.table} ({number} INTEGER PRIMARY KEY, {note}, {values} BLOB)"
+            self._connection.execute(f"CREATE TABLE IF NOT EXISTS {table}")
+        if about is not None:
+            self._check_about(json.dumps(about, sort_keys=True))
 
-    def write(self, rows: Sequence[int], answers: Iterable[np.ndarray]) -> None:
-        """Keep a batch: all of it or, after a crash, none."""
-        records = [
-            (int(row), answer.shape[-1] * (answer.ndim - 1), answer.astype("<f4").tobytes())
-            for row, answer in zip(rows, answers, strict=True)
-        ]
-        with _told(self.path), self._connection:
-            self._connection.executemany("INSERT OR REPLACE INTO answers VALUES (?, ?, ?)", records)
+    def _check_about(self, content: str) -> None:
+        with self._explaining(), self._connection:
+            self._connection.execute("CREATE TABLE IF NOT EXISTS about (content TEXT)")
+            known = self._connection.execute("SELECT content FROM about").fetchone()
+            if known is None:
+                self._connection.execute("INSERT INTO about VALUES (?)", (content,))
+        if known is not None and known[0] != content:
+            self.close()
+            raise KeptAnswersError(f"{self.path} holds the {self.records.what} of another {self.records.purpose}")
+
+    def write(self, records: Iterable[tuple[int, int | bytes, np.ndarray]]) -> None:
+        """Keep a batch of numbers, notes and arrays: all of it or, after a crash, none."""
+        rows = [(int(number), note, array.astype(self.records.dtype).tobytes()) for number, note, array in records]
+        with self._explaining(), self._connection:
+            self._connection.executemany(f"INSERT OR REPLACE INTO {self.records.table} VALUES (?, ?, ?)", rows)
+
+    def numbers(self) -> set[int]:
+        """The numbers of all records; refuses records that are damaged."""
+        number, note, values = self.records.columns
+        size = np.dtype(self.records.dtype).itemsize
+        with self._explaining():
+            broken = f"typeof({values}) != 'blob' OR length({values}) % {size}"
+            broken += f" OR typeof({note}) NOT IN ('integer', 'blob')"
+            if self._connection.execute(f"SELECT 1 FROM {self.records.table} WHERE {broken}").fetchone():
+                raise ValueError("a record holds no numbers")
+            return {int(row) for (row,) in self._connection.execute(f"SELECT {number} FROM {self.records.table}")}
+
+    def read(self, first: int = 0, stop: int = 2**63 - 1) -> Iterator[tuple[int, Any, np.ndarray]]:
+        """Records in the order of their numbers, from ``first`` to before ``stop``."""
+        number = self.records.columns[0]
+        query = f"SELECT * FROM {self.records.table} WHERE {number} >= ? AND {number} < ? ORDER BY {number}"
+        with self._explaining():
+            found = self._connection.execute(query, (first, stop)).fetchall()
+            arrays = [np.frombuffer(values, dtype=self.records.dtype) for _, _, values in found]
+        for (row, note, _), array in zip(found, arrays, strict=True):
+            yield row, note, array
 
     def close(self) -> None:
-        """Flush and release the file."""
+        """Release the file."""
         self._connection.close()
 
+    def __enter__(self) -> Self:
+        return self
 
-class Answers:
-    """All answers of a folder's journals, whichever processes wrote them, looked up by row."""
+    def __exit__(self, *_: Any) -> None:
+        self.close()
 
-    def __init__(self, folder: Path):
-        self._connections: dict[Path, sqlite3.Connection] = {}
-        for file in sorted(folder.glob("answers-*.sqlite")):
-            with _told(file):
-                connection = sqlite3.connect(file)
-                if connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'answers'").fetchone():
-                    self._connections[file] = connection
-                else:  # its process was killed before it wrote anything
-                    connection.close()
+    @contextlib.contextmanager
+    def _explaining(self) -> Iterator[None]:
+        """Around SQLite: its errors, with the file and what to do about it."""
+        try:
+            yield
+        except (OSError, sqlite3.DatabaseError, ValueError, TypeError) as error:  # the last two: damaged cells
+            name = getattr(error, "sqlite_errorname", "SQLITE_ERROR")
+            unusable = isinstance(error, sqlite3.OperationalError) and name != "SQLITE_ERROR"
+            if unusable or isinstance(error, OSError):
+                raise KeptAnswersError(
+                    f"cannot keep or read {self.records.what} in {self.path}: {error}; what was kept before is still "
+                    "there: free the space or make the file writable, and call again"
+                ) from None
+            raise damaged(self.path, error, self.records.begin_anew, self.records.what) from None
 
-    def rows(self) -> set[int]:
-        """The rows that are answered."""
-        found: set[int] = set()
-        for file, connection in self._connections.items():
-            with _told(file):
-                if connection.execute(f"SELECT 1 FROM answers WHERE {_NO_ANSWER}").fetchone():
-                    raise ValueError("a row holds no answer")
-                found |= {int(row) for (row,) in connection.execute("SELECT row FROM answers")}
-        return found
 
-    def read(self, rows: Sequence[int]) -> list[np.ndarray]:
-        """The answers to some rows, in their order."""
-        found: dict[int, np.ndarray] = {}
-        query = f"SELECT row, width, value FROM answers WHERE row IN ({','.join('?' * len(rows))})"
-        for file, connection in self._connections.items():
-            with _told(file):
-                for row, width, value in connection.execute(query, list(map(int, rows))):
-                    array = np.frombuffer(value, dtype="<f4")
-                    found[row] = array.reshape(-1, width) if width else array
-        return [found[int(row)] for row in rows]
-
-    def close(self) -> None:
-        """Release the files."""
-        for connection in self._connections.values():
-            connection.close()
+def damaged(file: Path, why: object, begin_anew: str, what: str = "answers") -> KeptAnswersError:
+    """The error of a file that cannot be read; ``begin_anew`` is for those who have no backup."""
+    return KeptAnswersError(
+        f"the {what} kept in {file} are damaged ({why}), and nothing was changed; restore the file from a backup, or "
+        f"{begin_anew}"
+    )
 
 
 @contextlib.contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Have a folder of answers to oneself; whoever comes second waits, and finds the work done."""
+    """Have a folder to oneself; whoever comes second waits, and finds the work done."""
     lock = FileLock(folder.parent / f".{folder.name}.lock")  # beside it: the folder itself may be thrown away
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        _acquire(lock, folder)
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            logger.warning("somebody else is asking the same in %s; waiting until it is done", folder)
+            lock.acquire()
     except (NotImplementedError, OSError):  # a network file system without locks, or a folder that is only read
         logger.warning("%s cannot be locked; do not ask the same twice at once there", folder.parent)
     try:
         yield
     finally:
         lock.release()  # does nothing where it is not held
-
-
-def _acquire(lock: FileLock, folder: Path) -> None:
-    try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        logger.warning("somebody else is asking the same in %s; waiting until it is done", folder)
-        lock.acquire()
-
-
-@contextlib.contextmanager
-def _told(file: Path) -> Iterator[None]:
-    """Around SQLite: its errors, with the file and what to do about it."""
-    try:
-        yield
-    except (sqlite3.DatabaseError, ValueError, TypeError) as error:  # the last two: cells that hold no answers
-        name = getattr(error, "sqlite_errorname", "SQLITE_ERROR")
-        if isinstance(error, sqlite3.OperationalError) and name != "SQLITE_ERROR":
-            raise KeptAnswersError(
-                f"cannot keep or read answers in {file}: {error}; what was kept before is still there: free the space "
-                "or make the file writable, and call again"
-            ) from None
-        raise damaged(file, error, "move it away to have its rows asked again") from None
-
-
-def damaged(file: Path, why: object, otherwise: str) -> KeptAnswersError:
-    """The error of a file of answers that cannot be read; ``otherwise`` is for those who have no backup."""
-    return KeptAnswersError(
-        f"the answers kept in {file} are damaged ({why}), and nothing was changed; restore the file from a backup, or "
-        f"{otherwise}"
-    )

@@ -102,12 +102,12 @@ def distill(
 def answers_in(rows: "Dataset", name: str) -> tuple["Task", list[str]]:
     """The task that a teacher's answers are of, and its labels."""
     from ..asking.labelling import LABELS, PROBABILITIES
+    from ..checks import class_names
 
     feature = rows.features.get(LABELS)
-    several = hasattr(feature, "feature")
-    names = getattr(feature.feature if several else feature, "names", None)
+    names = class_names(feature)
     if names is None or PROBABILITIES not in rows.column_names:
         raise DatasetError(
             f"{name} has the columns {rows.column_names}, and no answers of a teacher; make it with `drw-hf label`"
         )
-    return "token-classification" if several else "sequence-classification", names
+    return "token-classification" if hasattr(feature, "feature") else "sequence-classification", names

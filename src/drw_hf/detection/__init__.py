@@ -4,12 +4,14 @@ from .callback import PsnrCallback
 from .detect import detect
 from .divergence import jsd
 from .periodogram import p_snr, p_snr_many, periodogram
-from .probing import Probe, probe_suspect
+from .probe import Probe
+from .probing import ProbingOptions, probe_suspect
 from .result import DetectionResult
 
 __all__ = [
     "DetectionResult",
     "Probe",
+    "ProbingOptions",
     "PsnrCallback",
     "detect",
     "jsd",

@@ -3,13 +3,12 @@
 import dataclasses
 import json
 import math
-import os
 import platform
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from importlib.metadata import version
-from typing import Any, Protocol
+from typing import Any, Protocol, Unpack
 
 import numpy as np
 import torch
@@ -24,7 +23,8 @@ from .amplitudes import STATISTIC, Amplitudes, _counts_of, compute_amplitudes
 from .memory import STATISTIC as MEMORY
 from .memory import memory_test
 from .periodogram import MAX_FREQUENCY, p_snr, p_snr_many, periodogram
-from .probing import Probe, Suspect, probe_suspect
+from .probe import Probe
+from .probing import ProbingOptions, Suspect, probe_of
 from .result import DetectionResult, as_iso, authenticate, refer_to
 from .significance import ExactTest, NullLaw, corrected, simulate_null, tokens_needed
 
@@ -56,22 +56,12 @@ def detect(
     suspects_tested: int = 1,
     looks: int = 1,
     level: float = 1e-3,
-    gold: Sequence[Any] | None = None,
     logged: Sequence[Any] | None = None,
-    label_map: Mapping[str, str] | None = None,
-    suspect_tokenizer: PreTrainedTokenizerBase | None = None,
-    text_columns: str | Sequence[str] | None = None,
     logged_counts: Mapping[int, int] | None = None,
-    max_queries: int | None = None,
-    max_length: int | None = None,
-    batch_size: int = 32,
-    max_retries: int = 5,
-    cache_dir: str | os.PathLike | None = None,
-    load_from_cache_file: bool = True,
     simulated_keys: int = 0,
     commitment: FoundCommitment | None = None,
     suspect_first_seen: str | date | datetime | None = None,
-    progress: bool = True,
+    **probing: Unpack[ProbingOptions],
 ) -> DetectionResult:
     """Probe a suspect and test whether its answers follow the key.
 
@@ -83,9 +73,9 @@ def detect(
     ----------
     suspect : model, str, Pipeline, InferenceClient, callable, Probe, or list of arrays
         Who is asked. A callable takes a list of texts (pairs: tuples; token tasks: lists of words) and returns for
-        each ``{label: score}`` or a label, token tasks a list of these, one a word. A :class:`~drw_hf.detection.Probe`
-        is analysed without asking. Arrays are answers gathered elsewhere, (m,) or (len(input_ids), m) in the key's
-        label order; ``texts`` are then rows with ``input_ids``.
+        each ``{label: score}`` or a label, token tasks a list of these, one per word. A
+        :class:`~drw_hf.detection.Probe` is analysed without asking. Arrays are answers gathered elsewhere, (m,) or
+        (len(input_ids), m) in the key's label order; ``texts`` are then rows with ``input_ids``.
     texts : list, Dataset
         Texts, pairs, lists of words, or tokenised rows.
     key : WatermarkKey
@@ -99,22 +89,12 @@ def detect(
         How many keys, suspects and looks at the data there were in all, this one included; p-values are corrected.
     level : float
         The level of the verdict.
-    gold : sequence, optional
-        True labels of the texts (token tasks: of the words), as in the paper's protocol.
     logged : sequence, optional
-        The labels that a hard-label service served for ``texts`` (token tasks: one a word), by name or number: selects
-        the memory test, which asks whether the suspect repeats the very labels that were drawn. Needs ``victim``, and
-        a service with ``sampling="keyed"``. With ``texts=None``, a list of (text, served) pairs.
-    label_map : mapping, optional
-        ``{suspect's label: key's label}`` for a suspect whose labels were renamed.
-    suspect_tokenizer : PreTrainedTokenizerBase, optional
-        The suspect's tokenizer, where the suspect is a model with another one.
+        The labels that a hard-label service served for ``texts`` (token tasks: one per word), by name or number:
+        selects the memory test, which asks whether the suspect repeats the very labels that were drawn. Needs
+        ``victim``, and a service with ``sampling="keyed"``. With ``texts=None``, a list of (text, served) pairs.
     logged_counts : mapping, optional
         How often each token id was queried, if known; tokens that were never queried get no weight.
-    text_columns, max_length, batch_size, max_retries, cache_dir, load_from_cache_file, progress
-        As for :func:`drw_hf.label_with_teacher`: asking is resumable, and what was probed is kept.
-    max_queries : int, optional
-        Ask about so many texts at the most.
     simulated_keys : int
         Also draw so many random keys, for a p-value of P_snr and for the histogram of :meth:`DetectionResult.plot`.
     commitment : CommitmentRecord, optional
@@ -123,6 +103,11 @@ def detect(
     suspect_first_seen : str, date or datetime, optional
         When the suspect was first seen, for the commitment to be older than; without a time zone it is UTC, and a
         date is the beginning of that day.
+    **probing
+        ``gold``, ``label_map``, ``suspect_tokenizer``, ``max_queries``: see
+        :class:`drw_hf.detection.ProbingOptions`; and ``text_columns``, ``batch_size``, ``max_length``,
+        ``max_retries``, ``cache_dir``, ``load_from_cache_file``, ``progress``: see
+        :class:`drw_hf.asking.AskingOptions`. Asking is resumable, and what was asked is kept.
 
     Returns
     -------
@@ -139,36 +124,7 @@ def detect(
     first_seen = None if suspect_first_seen is None else as_iso(suspect_first_seen)
     if texts is None and logged is not None and not isinstance(suspect, Probe):
         texts, logged = [text for text, _ in logged], [served for _, served in logged]
-    if isinstance(suspect, Probe):
-        probe = suspect
-        given = {"texts": texts, "victim": victim, "gold": gold, "logged": logged, "label_map": label_map}
-        ignored = [name for name, value in given.items() if value is not None]
-        if ignored:
-            raise InvalidInputError(
-                f"a Probe holds its answers already, so {ignored} would have no effect; leave them out"
-            )
-    else:
-        if texts is None:
-            raise InvalidInputError("texts are missing: give texts to probe the suspect with")
-        probe = probe_suspect(
-            suspect,
-            texts,
-            key=key,
-            tokenizer=tokenizer,
-            victim=victim,
-            gold=gold,
-            logged=logged,
-            load_from_cache_file=load_from_cache_file,
-            label_map=label_map,
-            suspect_tokenizer=suspect_tokenizer,
-            text_columns=text_columns,
-            max_queries=max_queries,
-            max_length=max_length,
-            batch_size=batch_size,
-            max_retries=max_retries,
-            cache_dir=cache_dir,
-            progress=progress,
-        )
+    probe = probe_of("detect", suspect, texts, key=key, tokenizer=tokenizer, victim=victim, logged=logged, **probing)
     tried = Tried(keys_tried, suspects_tested, looks)
     bare = examine(probe, key, tried, level, logged_counts=logged_counts, simulated_keys=simulated_keys)
     result = refer_to(bare, record, first_seen)

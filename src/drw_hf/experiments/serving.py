@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..asking.predictors import ModelPredictor, as_predictor
+from ..asking import as_predictor
+from ..asking.local import ModelPredictor
 from ..asking.questions import questions_of
 from ..keys import WatermarkKey
 from ..planning.accuracy import accuracy_bounds, calibration_error

@@ -22,8 +22,8 @@ from transformers import (
     TrainingArguments,
 )
 
-from ..asking.predictors import max_length_of
-from ..asking.questions import find_gold_column, find_text_columns
+from ..asking.questions import find_gold_column, find_text_columns, max_length_of
+from ..checks import class_numbers
 from ..extraction import DistillationArguments, DistillationTrainer
 from ..extraction.preparation import Layout, lay_out
 from ..keys import KeyRing, WatermarkKey
@@ -134,15 +134,13 @@ def train_on_gold(
     """
     model = small_bert(task, len(tokenizer), seed) if model is None else model
     gold = find_gold_column(rows.column_names, task)
-    values = getattr(rows.features[gold], "feature", rows.features[gold])
-    by_name = {label: number for number, label in enumerate(labels_of(model.config))}
     layout = Layout(
         task=task,
         tokenizer=tokenizer,
         max_length=min(max_length, max_length_of(tokenizer, model.config)),
         columns=tuple(find_text_columns(rows.column_names, task)),
         gold=gold,
-        gold_ids=by_name if values.dtype in ("string", "large_string") else None,
+        gold_numbers=class_numbers(None, labels_of(model.config), "gold"),
     )
     laid_out = functools.partial(lay_out, layout=layout)
     encoded, held_out = (

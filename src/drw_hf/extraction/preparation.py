@@ -11,8 +11,8 @@ import numpy as np
 import torch
 
 from ..asking.labelling import LABELS, PROBABILITIES
-from ..asking.predictors import first_positions, ids_that_are_no_word, tokenize
-from ..asking.questions import questions_of
+from ..asking.questions import ids_that_are_no_word, places_of_words, questions_of, tokenize
+from ..checks import label_number
 from ..errors import DatasetError
 from ..keys.choices import Task
 
@@ -24,6 +24,7 @@ TEACHER = "teacher_"  # prefix of the teacher's own inputs, where its tokenizer 
 class Layout:
     """How rows are laid out for one student.
 
+    ``gold_numbers`` are the class numbers of what may stand in the column ``gold`` (``checks.class_numbers``).
     ``order`` lists, for each of the student's classes, the teacher's class of the same name. ``teacher_tokenizer`` is
     set where the teacher is asked during training and reads other tokens than the student.
     """
@@ -33,7 +34,7 @@ class Layout:
     max_length: int
     columns: tuple[str, ...]
     gold: str | None = None
-    gold_ids: Mapping[Any, int] | None = None
+    gold_numbers: Mapping[Any, int] | None = None
     order: tuple[int, ...] | None = None
     teacher_tokenizer: Any = None
     teacher_max_length: int | None = None
@@ -53,23 +54,16 @@ def match_labels(teacher: Sequence[str], student: Sequence[str]) -> tuple[int, .
 def lay_out(rows: Mapping[str, Sequence[Any]], layout: Layout) -> dict[str, list[Any]]:
     """A batch of rows (columns of lists) as the student's features."""
     questions = questions_of(rows, layout.columns)
-    tokenised = layout.columns[0] == "input_ids"
-    if tokenised:
+    encoding = None
+    if layout.columns[0] == "input_ids":
         features = {name: [list(row)[: layout.max_length] for row in rows[name]] for name in layout.columns}
     else:
         encoding = tokenize(layout.tokenizer, questions, layout.max_length)
         features = {name: encoding[name] for name in layout.tokenizer.model_input_names if name in encoding}
-    places: list[list[int | None]] | None
-    units: list[int]
-    if layout.task == "sequence-classification":
-        places, units = None, []
-    elif tokenised:
-        special = ids_that_are_no_word(layout.tokenizer)
-        places = [[None if token in special else i for i, token in enumerate(ids)] for ids in features["input_ids"]]
-        units = [len(row) for row in rows["input_ids"]]
-    else:
-        units = [len(words) for words in questions]
-        places = [first_positions(encoding.word_ids(row), n) for row, n in enumerate(units)]
+    places = None
+    if layout.task == "token-classification":
+        no_word = ids_that_are_no_word(layout.tokenizer)
+        places = places_of_words(questions, encoding, no_word, layout.max_length)
     if layout.gold is not None:
         features["labels"] = _gold(rows[layout.gold], features["input_ids"], places, layout)
     if layout.teacher_tokenizer is not None:
@@ -81,7 +75,7 @@ def lay_out(rows: Mapping[str, Sequence[Any]], layout: Layout) -> dict[str, list
     elif places is not None:  # the teacher is asked during training: where, and where its answers go
         theirs = places
         if layout.teacher_tokenizer is not None:
-            theirs = [first_positions(asked.word_ids(row), n) for row, n in enumerate(units)]
+            theirs = places_of_words(questions, asked, ())
         pairs = [
             [(mine, its) for mine, its in zip(row, other, strict=False) if mine is not None and its is not None]
             for row, other in zip(places, theirs, strict=True)
@@ -109,13 +103,7 @@ def _answers(rows: Mapping[str, Sequence[Any]], places: Any, layout: Layout) -> 
 
 def _gold(column: Sequence[Any], input_ids: Sequence[Sequence[int]], places: Any, layout: Layout) -> list[Any]:
     def number(label: Any) -> int:
-        if label is None or label in (IGNORED, -1):  # -1: the test splits of GLUE
-            return IGNORED
-        if layout.gold_ids is None:
-            return int(label)
-        if label not in layout.gold_ids:
-            raise DatasetError(f"the gold label {label!r} is none of the student's {list(layout.gold_ids)}")
-        return layout.gold_ids[label]
+        return label_number(label, layout.gold_numbers or {}, f"the column {layout.gold!r}", missing=IGNORED)
 
     if places is None:
         return [number(label) for label in column]

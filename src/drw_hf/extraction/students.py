@@ -3,6 +3,7 @@
 from typing import Any
 
 from ..asking.models import PLAIN, load_config, loading
+from ..checks import numbers_of
 from ..errors import UnsupportedModelError
 from ..keys.binding import labels_of
 from ..keys.choices import Task
@@ -18,7 +19,7 @@ def load_student(name: str, task: Task, labels: list[str]) -> Any:
     if set(labels_of(config)) != set(labels):
         options = {
             "id2label": dict(enumerate(labels)),
-            "label2id": {label: number for number, label in enumerate(labels)},
+            "label2id": numbers_of(labels),
             "ignore_mismatched_sizes": True,
         }
     with loading("a model", name):

@@ -1,20 +1,21 @@
 """`DistillationTrainer`: a Trainer whose labels are a teacher's answers."""
 
 import functools
-import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import datasets
 import numpy as np
 import torch
-from transformers import EvalPrediction, PreTrainedModel, PreTrainedTokenizerBase, Trainer, TrainerCallback
+from transformers import EvalPrediction, PreTrainedModel, PreTrainedTokenizerBase, Trainer
 from transformers.trainer_utils import PredictionOutput
 
 from ..asking.labelling import LABELS, PROBABILITIES, label_with_teacher
-from ..asking.predictors import Askable, ModelPredictor, Predictor, as_predictor, max_length_of
-from ..asking.questions import find_gold_column, find_text_columns
+from ..asking.local import ModelPredictor
+from ..asking.predictor import Askable, Predictor, as_predictor
+from ..asking.questions import find_gold_column, find_text_columns, max_length_of
+from ..checks import class_names, class_numbers
 from ..errors import ConfigurationError, DatasetError
 from ..keys.binding import labels_of, task_of, tokenizer_fingerprint
 from ..keys.files import refuse_model_beside_plain_key
@@ -53,8 +54,8 @@ class DistillationTrainer(Trainer):
         The column (two, for pairs) that holds the text or words; by default found by its usual name.
     gold_column : str, optional
         The column of gold labels; by default found by its usual name, if it is there.
-    data_collator, compute_metrics, callbacks, optimizers, model_init, preprocess_logits_for_metrics
-        As for ``transformers.Trainer``.
+    **trainer
+        More arguments of ``transformers.Trainer``: ``data_collator``, ``compute_metrics``, ``callbacks``...
     """
 
     # The loss is a mean over all items of a step, whichever micro-batch and process they are in.
@@ -78,12 +79,7 @@ class DistillationTrainer(Trainer):
         teacher_tokenizer: PreTrainedTokenizerBase | None = None,
         text_columns: str | Sequence[str] | None = None,
         gold_column: str | None = None,
-        data_collator: Callable[[list[Any]], dict[str, Any]] | None = None,
-        compute_metrics: Callable[[EvalPrediction], dict[str, Any]] | None = None,
-        model_init: Callable[..., PreTrainedModel] | None = None,
-        callbacks: list[TrainerCallback] | None = None,
-        optimizers: tuple[torch.optim.Optimizer | None, torch.optim.lr_scheduler.LambdaLR | None] = (None, None),
-        preprocess_logits_for_metrics: Callable[[torch.Tensor, torch.Tensor], torch.Tensor] | None = None,
+        **trainer: Any,
     ) -> None:
         args = DistillationArguments("tmp_trainer") if args is None else args
         if not isinstance(args, DistillationArguments):
@@ -96,18 +92,14 @@ class DistillationTrainer(Trainer):
         refuse_model_beside_plain_key(args.output_dir)  # a Trainer pushes its folder whole
         self.text_columns, self.gold_column = text_columns, gold_column
         self._agreement = False
+        trainer["compute_metrics"] = trainer.get("compute_metrics") or self._default_metrics
         super().__init__(
             model=model,
             args=args,
-            data_collator=data_collator,
             train_dataset=train_dataset,
             eval_dataset=eval_dataset,
             processing_class=processing_class,
-            model_init=model_init,
-            compute_metrics=compute_metrics or self._default_metrics,
-            callbacks=callbacks,
-            optimizers=optimizers,
-            preprocess_logits_for_metrics=preprocess_logits_for_metrics,
+            **trainer,
         )
         assert self.model is not None  # Trainer refuses to be without
         task = task_of(self.model)
@@ -117,13 +109,12 @@ class DistillationTrainer(Trainer):
         self.student_labels = labels_of(self.model.config)
         self.max_length = args.max_length or max_length_of(processing_class, self.model.config)
         self._set_teacher(teacher, teacher_tokenizer)
-        if data_collator is None:
+        if trainer.get("data_collator") is None:
             self.data_collator = DistillationCollator(
                 processing_class,
                 teacher_tokenizer=self._other_tokenizer if args.requery else None,
                 num_labels=len(self.student_labels),
             )
-        self._teacher_labels: tuple[str, ...] | None = None
         self.train_dataset = self._prepare(train_dataset, "train_dataset", training=True)
         if isinstance(eval_dataset, dict):
             self.eval_dataset = {name: self._prepare(split, name) for name, split in eval_dataset.items()}
@@ -203,14 +194,15 @@ class DistillationTrainer(Trainer):
             raise DatasetError(
                 "the rows are tokenised, but the teacher reads other tokens than the student; give text or words"
             )
+        features = dataset.features or {}
         layout = Layout(
             task=self.task,
             tokenizer=self.processing_class,
             max_length=self.max_length,
             columns=tuple(columns),
             gold=gold,
-            gold_ids=None if gold is None else self._gold_ids(dataset, gold),
-            order=self._order(dataset) if PROBABILITIES in names else None,
+            gold_numbers=None if gold is None else class_numbers(features.get(gold), self.student_labels, gold),
+            order=self._order(features.get(LABELS)) if PROBABILITIES in names else None,
             teacher_tokenizer=self._other_tokenizer if self.args.requery else None,
             teacher_max_length=getattr(self.teacher, "max_length", None),
         )
@@ -220,32 +212,15 @@ class DistillationTrainer(Trainer):
                 functools.partial(lay_out, layout=layout), batched=True, remove_columns=names, **options
             )
 
-    def _order(self, dataset: Any) -> tuple[int, ...]:
-        feature = (dataset.features or {}).get(LABELS)
-        feature = getattr(feature, "feature", feature)
-        names = getattr(feature, "names", None) or (None if self.teacher is None else self.teacher.labels)
+    def _order(self, feature: Any) -> tuple[int, ...]:
+        """For each of the student's classes the teacher's, by the names of the teacher's column of labels."""
+        names = class_names(feature) or (None if self.teacher is None else self.teacher.labels)
         if names is None:
             raise DatasetError(
                 f"{LABELS} does not name its classes, so they cannot be matched with the student's; label the data "
                 "with label_with_teacher, or cast the column to a ClassLabel"
             )
-        self._teacher_labels = tuple(names)
         return match_labels(names, self.student_labels)
-
-    def _gold_ids(self, dataset: Any, gold: str) -> dict[Any, int] | None:
-        """How gold labels become the student's class numbers: by name where they have names, else as they are."""
-        feature = (dataset.features or {}).get(gold)
-        feature = getattr(feature, "feature", feature)
-        names = getattr(feature, "names", None)
-        if names is not None:
-            order = {label: number for number, label in enumerate(self.student_labels)}
-            unknown = [label for label in names if label not in order]
-            if unknown:
-                raise DatasetError(f"the gold labels {unknown} are none of the student's {list(self.student_labels)}")
-            return {number: order[label] for number, label in enumerate(names)}
-        if getattr(feature, "dtype", "") in ("string", "large_string"):
-            return {label: number for number, label in enumerate(self.student_labels)}
-        return None
 
     # -- the loss
 
@@ -360,7 +335,7 @@ class DistillationTrainer(Trainer):
 
     def _how_it_was_made(self) -> str:
         arguments = self.args
-        teacher = "the answers kept in the data set" if self.teacher is None else os.path.basename(self.teacher.name)
+        teacher = "the answers kept in the data set" if self.teacher is None else self.teacher.public_name
         what = {"soft": "probabilities, by KL divergence", "hard": "labels, by cross-entropy"}[arguments.label_kind]
         lines = [
             "## Distillation",

@@ -144,7 +144,7 @@ def push_model(
     What can be refused is refused before anything is uploaded. The key goes first where it goes elsewhere, and all
     that belongs into the model's own repository is one commit: there is never a model without its key.
     """
-    check_options(options, ModelPushOptions)
+    check_options("push_to_hub", options, ModelPushOptions)
     key = model.key
     if key is None:
         raise MissingKeyError(
@@ -214,7 +214,7 @@ def push_model(
 
 def push_key(key: KeptSecret, repo_id: str, passphrase: str | None, **options: Unpack[KeyPushOptions]) -> Any:
     """Push a key or ring alone; the parameters are those of :meth:`~drw_hf.keys.kept.KeptSecret.push_to_hub`."""
-    check_options(options, KeyPushOptions)
+    check_options("push_to_hub", options, KeyPushOptions)
     if passphrase is not None:
         check_passphrase(passphrase)
     api = HfApi(token=options.get("token"), library_name="drw_hf")

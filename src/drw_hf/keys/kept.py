@@ -202,7 +202,7 @@ def find_files(
     name_or_path: str | os.PathLike, kind: files.FileKind | None = None, **options: Unpack[PullOptions]
 ) -> Path:
     """The folder in which a key or ring (None: either) lies, or its file, pulled from the repository of that name."""
-    check_options(options, PullOptions)
+    check_options("from_pretrained", options, PullOptions)
     folder = Path(name_or_path, options.get("subfolder", ""))
     if not folder.exists():
         from ..hub.pull import is_hub_id, pull_key_files

@@ -1,6 +1,6 @@
 """Who leaked: whose mark a suspect carries, among the many users of a key ring."""
 
 from .identification import Identification, UserFinding
-from .identify import identify
+from .search import identify
 
 __all__ = ["Identification", "UserFinding", "identify"]

@@ -1,27 +1,25 @@
-"""The users of a search: read from wherever they are, told apart, and remembered where a search was stopped."""
+"""The users of a search: read from wherever they are, and told apart."""
 
 import hashlib
 import itertools
-import json
 import os
-import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
 from ..errors import InvalidInputError
 from ..keys.ring import encode_user
 
-FORMAT = "drw-identify-1"
+Users = str | os.PathLike[str] | Iterable[Any]  # a path, names, or a data set of one column
 _READ_AT_ONCE = 10_000
 
 
 def stream_users(users: Any) -> tuple[Iterator[str], int | None]:
     """Users one by one, and how many there are if that is known.
 
-    ``users`` is any iterable of strings, a path to a text file with one user a line (blank lines do not count), a
+    ``users`` is any iterable of strings, a path to a text file with one user per line (blank lines do not count), a
     column of a data set, or a data set of one column.
     """
     if isinstance(users, str | os.PathLike):
@@ -40,7 +38,7 @@ def stream_users(users: Any) -> tuple[Iterator[str], int | None]:
     if isinstance(users, bytes | Mapping) or not isinstance(users, Iterable):
         raise InvalidInputError(
             f"users is a {type(users).__name__}; expected the users' names: an iterable of strings, a text file with "
-            "one a line, or a column of a data set"
+            "one per line, or a column of a data set"
         )
     return iter(users), None
 
@@ -54,13 +52,13 @@ def _lines(path: Path) -> Iterator[str]:
                     yield name
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidInputError(
-            f"users={str(path)!r} cannot be read as a text file with one user a line ({type(error).__name__}); "
+            f"users={str(path)!r} cannot be read as a text file with one user per line ({type(error).__name__}); "
             "users themselves are given as a list"
         ) from None
 
 
 class SeenUsers:
-    """Refuses a user who comes twice, at 16 bytes a user: digests in sorted runs, merged as they grow."""
+    """Refuses a user who comes twice, at 16 bytes per user: digests in sorted runs, merged as they grow."""
 
     def __init__(self) -> None:
         self._runs: list[tuple[np.ndarray, np.ndarray]] = []
@@ -89,69 +87,3 @@ class SeenUsers:
 
     def _refuse(self, user: str) -> None:
         raise InvalidInputError(f"the user {user!r} is listed twice; give every user once")
-
-
-class Ledger:
-    """The scores of users already searched, on disk: one SQLite file, one transaction a chunk.
-
-    A search that is killed loses the chunk it was at and nothing else. ``about`` says what is searched for; a file
-    about something else is refused.
-    """
-
-    def __init__(self, path: str | os.PathLike, about: Mapping[str, Any]) -> None:
-        self.path = Path(path)
-        content = json.dumps({"format": FORMAT, **about}, sort_keys=True)
-        try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            os.close(os.open(self.path, os.O_CREAT | os.O_RDWR, 0o600))  # scores come from keys: for the owner alone
-            self._connection = sqlite3.connect(self.path)
-            with self._connection:
-                self._connection.execute("CREATE TABLE IF NOT EXISTS about (content TEXT)")
-                self._connection.execute(
-                    "CREATE TABLE IF NOT EXISTS chunks (first INTEGER PRIMARY KEY, names BLOB, scores BLOB)"
-                )
-                known = self._connection.execute("SELECT content FROM about").fetchone()
-                if known is None:
-                    self._connection.execute("INSERT INTO about VALUES (?)", (content,))
-        except (OSError, sqlite3.Error) as error:
-            raise InvalidInputError(
-                f"resume={str(path)!r} is not a file that a search was recorded in ({type(error).__name__}); give "
-                "another path, or delete the file to begin anew"
-            ) from None
-        if known is not None and known[0] != content:
-            self.close()
-            raise InvalidInputError(
-                f"resume={str(path)!r} records another search: another ring, epoch, probe or setting; give another "
-                "path, or delete the file to begin anew"
-            )
-
-    def chunks(self) -> Iterator[tuple[bytes, np.ndarray]]:
-        """What was recorded, in order: the digest of a chunk's names, and their scores."""
-        expected = 0
-        for first, names, scores in self._connection.execute("SELECT * FROM chunks ORDER BY first").fetchall():
-            if first != expected:
-                return
-            expected += len(scores) // 8
-            yield names, np.frombuffer(scores, dtype="<f8")
-
-    def write(self, first: int, names: bytes, scores: np.ndarray) -> None:
-        """Record a chunk: all of it or, after a crash, none."""
-        record = (first, names, scores.astype("<f8").tobytes())
-        try:
-            with self._connection:
-                self._connection.execute("INSERT OR REPLACE INTO chunks VALUES (?, ?, ?)", record)
-        except sqlite3.Error as error:
-            raise InvalidInputError(
-                f"resume={str(self.path)!r} cannot be written any more ({error}); what it holds is whole, so free the "
-                "space or the file and start again"
-            ) from None
-
-    def close(self) -> None:
-        """Release the file."""
-        self._connection.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: Any) -> None:
-        self.close()

@@ -1,0 +1,227 @@
+"""`ask`: every question once, and every answer kept as it comes; labelling and probing both ask here.
+
+The answers of one predictor to one list of questions lie in a folder, one file per process. Whoever works there has
+its lock, so that nobody takes a file away under another's hands, and nothing is asked twice.
+"""
+
+import contextlib
+import hashlib
+import json
+import logging
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..errors import KeptAnswersError
+from .options import AskingOptions
+from .predictor import Predictor
+from .questions import Question
+from .store import Records, Store, damaged, locked
+
+logger = logging.getLogger(__name__)
+
+# The note is the width of an answer that is a table, a distribution per word; 0 for one distribution.
+ANSWERS = Records(
+    "answers", "run", "answers", ("row", "width", "value"), "<f4", "move it away to have its rows asked again"
+)
+_LABELS_FILE = "labels.json"
+_BATCHES_SORTED_AT_ONCE = 200
+
+
+def ask(predictor: Predictor, questions: list[Question], options: AskingOptions, who: str) -> list[np.ndarray]:
+    """What a predictor says to questions, from disk where it was asked before.
+
+    Parameters
+    ----------
+    predictor : Predictor
+        Who is asked.
+    questions : list
+        Texts, pairs, lists of words or tokenised rows.
+    options : AskingOptions
+        All of them, as :func:`~drw_hf.asking.options.asking_options` returns them.
+    who : str
+        What the progress bar calls the predictor.
+    """
+    content = json.dumps(questions, default=lambda value: np.asarray(value).tolist())
+    digest = hashlib.blake2b(content.encode(), digest_size=16).hexdigest()
+    with answers_folder(predictor, ["probe", digest], options) as (folder, _):
+        ask_the_rest(predictor, len(questions), lambda rows: [questions[row] for row in rows], folder, options, who)
+        with KeptAnswers(folder) as kept:
+            return kept.read(0, len(questions))
+
+
+def ask_the_rest(
+    predictor: Predictor,
+    n_questions: int,
+    questions_at: Callable[[list[int]], list[Question]],
+    folder: Path,
+    options: AskingOptions,
+    who: str,
+) -> None:
+    """Ask the questions that the folder holds no answer to yet; each process its share."""
+    from accelerate import PartialState
+    from tqdm.auto import tqdm
+
+    state = PartialState()
+    names = kept_labels(folder)  # before anything is asked: where they are damaged, the answers are worth nothing
+    predictor.labels = predictor.labels or names
+    with KeptAnswers(folder) as kept:
+        answered = kept.rows()
+    state.wait_for_everyone()  # before anybody writes: all must see the same rows as open
+    todo = [row for row in range(n_questions) if row not in answered]
+    if todo:
+        if state.num_processes > 1:
+            predictor.to(state.device)
+        shown = options["progress"] and state.is_main_process
+        with (
+            Store(folder / f"answers-{state.process_index}.sqlite", ANSWERS) as store,
+            tqdm(total=n_questions, initial=len(answered), desc=f"Asking {who}", unit="row", disable=not shown) as bar,
+        ):
+            batches = in_batches(predictor, questions_at, todo, options["batch_size"])
+            for number, (rows, questions) in enumerate(batches):
+                if number % state.num_processes == state.process_index:
+                    answers = predictor.checked_answers(questions, rows)
+                    _keep_labels(predictor, folder)
+                    widths = [answer.shape[-1] * (answer.ndim - 1) for answer in answers]
+                    store.write(zip(rows, widths, answers, strict=True))
+                bar.update(len(rows))
+    state.wait_for_everyone()
+    if predictor.labels is None:  # all was answered in an earlier run, or by other processes
+        predictor.labels = kept_labels(folder)
+
+
+def in_batches(
+    predictor: Predictor, questions_at: Callable[[list[int]], list[Question]], todo: list[int], batch_size: int
+) -> Iterator[tuple[list[int], list[Question]]]:
+    """Batches of rows of like length. The longest come first, so that too large a batch fails at once."""
+    for start in range(0, len(todo), batch_size * _BATCHES_SORTED_AT_ONCE):
+        rows = todo[start : start + batch_size * _BATCHES_SORTED_AT_ONCE]
+        questions = questions_at(rows)
+        order = np.argsort([-length for length in predictor.lengths(questions)], kind="stable")
+        for first in range(0, len(order), batch_size):
+            picked = order[first : first + batch_size]
+            yield [rows[index] for index in picked], [questions[index] for index in picked]
+
+
+class KeptAnswers:
+    """All answers in a folder, whichever processes wrote them, by row."""
+
+    def __init__(self, folder: Path) -> None:
+        self._stores = [Store(file, ANSWERS) for file in sorted(folder.glob("answers-*.sqlite"))]
+
+    def rows(self) -> set[int]:
+        """The rows that are answered."""
+        return set[int]().union(*(store.numbers() for store in self._stores))
+
+    def read(self, first: int, stop: int) -> list[np.ndarray]:
+        """The answers to the rows from ``first`` to before ``stop``, in their order."""
+        found = {}
+        for store in self._stores:
+            for row, width, values in store.read(first, stop):
+                found[row] = values.reshape(-1, width) if width else values
+        return [found[row] for row in range(first, stop)]
+
+    def __enter__(self) -> "KeptAnswers":
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        for store in self._stores:
+            store.close()
+
+
+def _keep_labels(predictor: Predictor, folder: Path) -> None:
+    """Beside the answers, the label names that they are in the order of: a callable shows them only as it answers."""
+    file = folder / _LABELS_FILE
+    if not file.exists():
+        temporary = file.with_suffix(f".{os.getpid()}")
+        temporary.write_text(json.dumps(list(predictor.labels or ())))
+        os.replace(temporary, file)
+
+
+def kept_labels(folder: Path) -> tuple[str, ...] | None:
+    """The label names of the answers in a folder; None where there are none."""
+    file = folder / _LABELS_FILE
+    if not file.exists():
+        return None
+    try:
+        labels = json.loads(file.read_text())
+    except ValueError as error:
+        raise damaged_folder(file, type(error).__name__) from None
+    if not isinstance(labels, list) or not all(isinstance(label, str) for label in labels):
+        raise damaged_folder(file, "no list of names")
+    return tuple(labels)
+
+
+def damaged_folder(file: Path, why: str) -> KeptAnswersError:
+    """The error of a file without which the others in its folder are worth nothing."""
+    return damaged(file, why, f"delete the folder {file.parent} to have everything asked again")
+
+
+# -- where answers are kept
+
+
+@contextlib.contextmanager
+def answers_folder(
+    predictor: Predictor, asked: Sequence[Any], options: AskingOptions, root: Path | None = None
+) -> Iterator[tuple[Path, str | None]]:
+    """The folder in which answers are kept, and its fingerprint, by what was ``asked`` of whom.
+
+    Where a predictor cannot be told from another one, a passing folder, and no fingerprint. ``root`` is where folders
+    lie if the user names no ``cache_dir``; by default they lie in the cache of 🤗 Datasets.
+    """
+    import datasets
+    from accelerate import PartialState
+    from datasets.fingerprint import Hasher
+
+    state = PartialState()
+    cache_dir = options["cache_dir"]
+    identity = _from_main_process(_identity(predictor, in_named_folder=cache_dir is not None))
+    fingerprint = _from_main_process(Hasher.hash([*asked, identity, predictor.task, predictor.given_labels]))
+    with contextlib.ExitStack() as stack:
+        if identity is None:
+            logger.warning(
+                "%s cannot be told from another model, so its answers are not kept, not even if it fails midway; pass "
+                "cache_dir= to keep them",
+                predictor.name,
+            )
+            if state.is_main_process:
+                root = Path(stack.enter_context(tempfile.TemporaryDirectory(ignore_cleanup_errors=True)))
+        elif cache_dir is not None:
+            root = Path(cache_dir)
+        elif root is None:
+            root = Path(datasets.config.HF_DATASETS_CACHE) / "drw_hf"
+        folder = Path(_from_main_process(str(root))) / f"drw-labels-{fingerprint}"
+        if state.is_main_process:
+            stack.enter_context(locked(folder))
+            if not options["load_from_cache_file"]:
+                shutil.rmtree(folder, ignore_errors=True)
+        state.wait_for_everyone()  # the other processes of this run work under the main one's lock
+        yield folder, None if identity is None else fingerprint
+        state.wait_for_everyone()
+
+
+def _identity(predictor: Predictor, in_named_folder: bool) -> str | None:
+    """What tells a predictor from another: what it would answer, or, where there is no telling, its name.
+
+    A name is enough only in a folder that the user named, and so vouches for; a lambda has none.
+    """
+    found = None if predictor.stateful and in_named_folder else predictor.fingerprint()
+    if found is None and in_named_folder and "<lambda>" not in predictor.name:
+        found = predictor.name
+    return found
+
+
+def _from_main_process(value: Any) -> Any:
+    """The main process's value, in all processes: they work in one folder even where they would name it otherwise."""
+    from accelerate import PartialState
+    from accelerate.utils import broadcast_object_list
+
+    values = [value]
+    if PartialState().num_processes > 1:
+        broadcast_object_list(values)
+    return values[0]

@@ -1,0 +1,120 @@
+"""Models in this process: in memory, in a pipeline, or loaded from a folder or the Hub."""
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from ..errors import ConfigurationError, PredictorError
+from ..keys.binding import labels_of, task_of, tokenizer_fingerprint
+from .predictor import Predictor, PredictorOptions
+from .questions import Question, are_tokenised, ids_that_are_no_word, max_length_of, places_of_words, tokenize
+
+
+class ModelPredictor(Predictor):
+    """A transformers model in this process."""
+
+    labels: tuple[str, ...]
+
+    def __init__(self, model: torch.nn.Module, tokenizer: Any, options: PredictorOptions):
+        if tokenizer is None:
+            raise PredictorError("a model needs its tokenizer to be asked; pass tokenizer=...")
+        self.model, self.tokenizer = model, tokenizer
+        own = task_of(model)
+        known = options.task or own
+        if own and known != own:
+            raise ConfigurationError(f"{type(model).__name__} is for {own}; it cannot be asked about {known}")
+        if not known:
+            raise PredictorError(
+                f"{type(model).__name__} does not tell its task; pass task='token-classification' or so"
+            )
+        self.task = known
+        config: Any = model.config
+        self.labels = labels_of(config)
+        self.name = config.name_or_path or type(model).__name__
+        own_limit = max_length_of(tokenizer, config)
+        self.max_length = min(options.max_length or own_limit, own_limit)
+
+    @torch.no_grad()
+    def answer(self, questions: list[Question]) -> list[np.ndarray]:
+        encoding = self.encode(questions)
+        inputs = {name: encoding[name] for name in self.tokenizer.model_input_names if name in encoding}
+        device = next((p.device for p in self.model.parameters() if p.device.type != "meta"), torch.device("cpu"))
+        was_training = self.model.training
+        self.model.eval()
+        try:
+            logits = self.model(**{name: value.to(device) for name, value in inputs.items()}).logits
+        finally:
+            self.model.train(was_training)
+        probabilities = logits.float().softmax(-1).cpu().numpy()
+        if self.task == "sequence-classification":
+            return list(probabilities)
+        return [
+            _at_units(row, units) for row, units in zip(probabilities, self.units(questions, encoding), strict=True)
+        ]
+
+    def encode(self, questions: list[Question]) -> Any:
+        """Padded tensors for the model."""
+        if are_tokenised(questions):
+            cut = [{name: list(value)[: self.max_length] for name, value in row.items()} for row in questions]
+            return self.tokenizer.pad(cut, return_tensors="pt")
+        return tokenize(self.tokenizer, questions, self.max_length, padding=True, return_tensors="pt")
+
+    def units(self, questions: list[Question], encoding: Any) -> list[list[int | None]]:
+        """For every word of every question (or token, of tokenised ones) the position of its answer."""
+        places = places_of_words(questions, encoding, ids_that_are_no_word(self.tokenizer), self.max_length)
+        if are_tokenised(questions) and getattr(self.tokenizer, "padding_side", "right") == "left":
+            length = encoding["input_ids"].shape[1]
+            shifts = [length - min(len(row), self.max_length) for row in places]
+            return [
+                [None if place is None else place + shift for place in row]
+                for row, shift in zip(places, shifts, strict=True)
+            ]
+        return places
+
+    def fingerprint(self) -> str | None:
+        import xxhash  # datasets brings it along; this names a cache, and hashes gigabytes per second
+
+        model: Any = self.model
+        digest = xxhash.xxh3_128(b"drw-hf teacher v1")
+        digest.update(model.config.to_json_string().encode())
+        for name, weight in model.state_dict().items():
+            digest.update(name.encode())
+            digest.update(weight.detach().cpu().reshape(-1).contiguous().view(torch.uint8).numpy())
+        # Of a watermark key nothing but its public fingerprint.
+        if hasattr(model, "marking_fingerprint"):
+            digest.update(model.marking_fingerprint().encode())
+        vocabulary = tokenizer_fingerprint(self.tokenizer)
+        digest.update(f"{vocabulary} {self.task} {self.max_length}".encode())
+        return digest.hexdigest()
+
+    def to(self, device: torch.device) -> None:
+        self.model.to(device)
+
+
+def _at_units(row: np.ndarray, units: Sequence[int | None]) -> np.ndarray:
+    """The row's probabilities at the positions of its units, zeros where a unit has none."""
+    answer = np.zeros((len(units), row.shape[-1]), dtype=np.float32)
+    there = [index for index, place in enumerate(units) if place is not None]
+    answer[there] = row[[place for place in units if place is not None]]
+    return answer
+
+
+def is_pipeline(thing: Any) -> bool:
+    """Whether this is a transformers pipeline, told by what it has."""
+    return hasattr(thing, "preprocess") and hasattr(thing, "model") and hasattr(thing, "tokenizer")
+
+
+def of_pipeline(pipeline: Any, tokenizer: Any, options: PredictorOptions) -> Predictor:
+    """A pipeline adds truncation and words for people; its answers are its model's."""
+    return ModelPredictor(pipeline.model, tokenizer or pipeline.tokenizer, options)
+
+
+def of_path(path: str | os.PathLike[str], tokenizer: Any, options: PredictorOptions) -> Predictor:
+    """The model in a folder or repository."""
+    from .models import load_model, load_tokenizer
+
+    model = load_model(os.fspath(path), task=options.task)
+    return ModelPredictor(model, tokenizer or load_tokenizer(os.fspath(path)), options)

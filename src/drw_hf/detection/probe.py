@@ -1,0 +1,152 @@
+"""`Probe`: what a suspect (and the clean victim) said of texts, kept so that it is analysed again without asking."""
+
+import hashlib
+import io
+import json
+import os
+import zipfile
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from ..errors import InvalidInputError
+from ..keys.choices import AnswerKind, Task
+from ..keys.files import write_atomically
+from ..keys.key import WatermarkKey
+from ..watermark.tokens import Query, TokenView, hashed_tokens, view_tokens
+
+FORMAT = "drw-probe-1"
+_ARRAYS = ("input_ids", "token_type_ids", "offsets", "rows", "places", "suspect", "victim", "gold", "logged")
+
+
+@dataclass(frozen=True, eq=False)
+class Probe:
+    """Answers to texts, one entry per item: a text of a sentence task, a word of a token task.
+
+    Attributes
+    ----------
+    task : str
+    labels : tuple of str
+        The label names, in the order of the columns of ``suspect`` and ``victim``.
+    input_ids, offsets : arrays of int64
+        The owner's tokens of all texts, one after the other; text i is ``input_ids[offsets[i]:offsets[i + 1]]``.
+    token_type_ids : array of int64
+        Their segment ids (zeros where the tokenizer has none).
+    rows : array of int64, shape (N,)
+        The text each item is of.
+    places : array of int64, shape (N,)
+        The item's token within its text (−1 for sentence tasks, where the key's rule picks one).
+    suspect : array of float32, shape (N, m)
+        What the suspect says.
+    kind : str
+        ``"probabilities"``, or ``"labels"`` where the suspect gives labels alone (``suspect`` is then 0 and 1).
+    victim : array of float32, shape (N, m), or None
+        What the clean victim says.
+    gold : array of int64, shape (N,), or None
+        Gold labels; −1 where there is none.
+    logged : array of int64, shape (N,), or None
+        The labels that a hard-label service served, for the memory test; −1 where there is none.
+    n_queries : int
+        How many texts the suspect was asked.
+    suspect_name : str
+    tokenizer_fingerprint : str or None
+        Of the owner's tokenizer.
+    """
+
+    task: Task
+    labels: tuple[str, ...]
+    input_ids: np.ndarray
+    token_type_ids: np.ndarray
+    offsets: np.ndarray
+    rows: np.ndarray
+    places: np.ndarray
+    suspect: np.ndarray
+    kind: AnswerKind = "probabilities"
+    victim: np.ndarray | None = None
+    gold: np.ndarray | None = None
+    logged: np.ndarray | None = None
+    n_queries: int = 0
+    suspect_name: str = ""
+    tokenizer_fingerprint: str | None = None
+
+    @property
+    def n_texts(self) -> int:
+        """How many texts were asked."""
+        return len(self.offsets) - 1
+
+    def tokens_of(self, key: WatermarkKey) -> tuple[np.ndarray, np.ndarray]:
+        """The token every item is hashed by under a key, and which items have one."""
+        if key.task == "token-classification":
+            tokens = self.input_ids[self.offsets[self.rows] + self.places]
+            return tokens, ~np.isin(tokens, key.special_token_ids)
+        tokens, exists = np.zeros(self.n_texts, np.int64), np.zeros(self.n_texts, bool)
+        for rows, query in self._queries():
+            chosen, there = hashed_tokens(key, query, view_tokens(key, query))
+            tokens[rows], exists[rows] = chosen.numpy(), there.numpy()
+        return tokens[self.rows], exists[self.rows]
+
+    def views(self, key: WatermarkKey) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+        """Every text's token ids, which of them are ordinary, and which belong to the first text of a pair."""
+        found: list[Any] = [None] * self.n_texts
+        for rows, query in self._queries():
+            view: TokenView = view_tokens(key, query)
+            for index, row in enumerate(rows):
+                length = self.offsets[row + 1] - self.offsets[row]
+                parts = (query.input_ids, view.ordinary, view.first_sentence)
+                found[row] = tuple(part[index, :length].numpy() for part in parts)
+        return found
+
+    def digest(self) -> str:
+        """SHA-256 over all that was asked and answered."""
+        whole = hashlib.sha256(json.dumps(self._fields(), sort_keys=True).encode())
+        for name in _ARRAYS:
+            array = getattr(self, name)
+            if array is not None:
+                whole.update(f"{name} {array.dtype.str} {array.shape}".encode())
+                whole.update(np.ascontiguousarray(array).tobytes())
+        return whole.hexdigest()
+
+    def save(self, path: str | os.PathLike) -> None:
+        """Write the probe as a compressed ``.npz``; it holds tokens and answers, and nothing of any key."""
+        arrays = {name: getattr(self, name) for name in _ARRAYS if getattr(self, name) is not None}
+        fields = np.frombuffer(json.dumps({"format": FORMAT, **self._fields()}).encode(), dtype=np.uint8)
+        buffer = io.BytesIO()
+        np.savez_compressed(buffer, fields=fields, **arrays)
+        write_atomically(Path(path), buffer.getvalue())
+
+    @classmethod
+    def load(cls, path: str | os.PathLike) -> "Probe":
+        """Read what :meth:`save` wrote."""
+        try:
+            with np.load(path, allow_pickle=False) as archive:
+                fields = json.loads(archive["fields"].tobytes())
+                arrays = {name: archive[name] for name in _ARRAYS if name in archive}
+        except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+            raise InvalidInputError(f"{path} is not a probe that Probe.save wrote ({type(error).__name__})") from None
+        if fields.pop("format", None) != FORMAT:
+            raise InvalidInputError(f"{path} is a probe of another format; update drw_hf")
+        return cls(**{**fields, "labels": tuple(fields["labels"])}, **arrays)
+
+    def _fields(self) -> dict[str, Any]:
+        names = ("task", "kind", "n_queries", "suspect_name", "tokenizer_fingerprint")
+        return {"labels": list(self.labels), **{name: getattr(self, name) for name in names}}
+
+    def _queries(self, size: int = 256) -> Iterator[tuple[np.ndarray, Query]]:
+        """The texts in padded batches."""
+        for first in range(0, self.n_texts, size):
+            rows = np.arange(first, min(first + size, self.n_texts))
+            lengths = self.offsets[rows + 1] - self.offsets[rows]
+            shape = (len(rows), int(lengths.max(initial=0)))
+            ids, types = torch.zeros(shape, dtype=torch.long), torch.zeros(shape, dtype=torch.long)
+            mask = torch.zeros(shape, dtype=torch.long)
+            for index, row in enumerate(rows):
+                span = slice(self.offsets[row], self.offsets[row + 1])
+                ids[index, : lengths[index]] = torch.from_numpy(self.input_ids[span])
+                types[index, : lengths[index]] = torch.from_numpy(self.token_type_ids[span])
+                mask[index, : lengths[index]] = 1
+            yield rows, Query(ids, mask, types)

@@ -1,0 +1,370 @@
+"""`identify`: whose answers was this suspect trained on?
+
+The suspect is probed once, and its amplitudes and the null law of T do not depend on the user: a user costs the
+entries of their own tables and a sum. Everybody gets a fast score (:mod:`.screening`); whoever could matter by it gets
+the exact test that :func:`drw_hf.detect` does with their key.
+"""
+
+import math
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import islice
+from typing import Any, Unpack
+
+import numpy as np
+import torch
+from tqdm.auto import tqdm
+from transformers import PreTrainedTokenizerBase
+
+from ..asking.options import DEFAULTS
+from ..asking.store import Records, Store
+from ..checks import check_level, whole_number
+from ..detection.amplitudes import MIN_TOKENS, STATISTIC, Amplitudes
+from ..detection.detect import Tried, _amplitudes, _check_belongs, _kept_counts, key_settings, library_versions
+from ..detection.probe import Probe
+from ..detection.probing import ProbingOptions, Suspect, probe_of
+from ..detection.significance import NullLaw
+from ..errors import InvalidInputError, KeptAnswersError
+from ..keys.frames import forgets_locals
+from ..keys.key import WatermarkKey
+from ..keys.ring import KeyRing
+from .identification import Identification
+from .naming import Finalist, declaration_sentence, judge_users, look_up, rank_users
+from .screening import Screen, exact_statistic
+from .users import SeenUsers, Users, stream_users
+
+FORMAT = "drw-identify-1"
+# A record is a chunk of users: the number of the first, a digest of their names, and their scores.
+SCORES = Records("scores", "search", "chunks", ("first", "names", "scores"), "<f8", "delete it to begin anew")
+_KNOTS = 65  # of the curve z(T), which is almost a line: z between them is good to 1e-3
+
+
+def identify(
+    suspect: Suspect | Probe,
+    texts: Iterable[Any] | None = None,
+    *,
+    ring: KeyRing,
+    users: Users,
+    tokenizer: PreTrainedTokenizerBase | None = None,
+    victim: Suspect | None = None,
+    epoch: int | None = None,
+    level: float = 1e-3,
+    suspects_tested: int = 1,
+    looks: int = 1,
+    declared_users: Users | None = None,
+    logged_counts: Mapping[int, int] | None = None,
+    top: int = 20,
+    chunk_size: int = 16_384,
+    device: str | torch.device | None = None,
+    resume: str | os.PathLike | None = None,
+    **probing: Unpack[ProbingOptions],
+) -> Identification:
+    """Probe a suspect once and find which users of a ring it was trained on the answers of: one, several or nobody.
+
+    Parameters
+    ----------
+    suspect, texts, tokenizer, victim
+        As for :func:`drw_hf.detect`; a :class:`~drw_hf.detection.Probe` is searched without asking anybody.
+    ring : KeyRing
+        The owner's ring.
+    users : iterable of str, path, Dataset column
+        Whom to search, each once: any iterable of names (a generator is streamed), a text file with one user per line,
+        a column of a data set. Memory is bounded by ``chunk_size``, but for some 50 bytes per user.
+    epoch : int, optional
+        The ring's epoch to search; by default the present one.
+    level : float
+        The chance at which an innocent user may be named, all users together.
+    suspects_tested, looks : int
+        How many suspects and looks at the data there were in all, this one included; p-values are corrected.
+    declared_users : like users, optional
+        The list that the ring declared, where it is not ``users`` itself; by it leakers are known to be declared.
+    logged_counts : mapping, optional
+        How often each token id was queried, if known.
+    top : int
+        How many users to rank.
+    chunk_size : int
+        Users searched at a time.
+    device : torch device, optional
+        Where to score; by default numpy does on the CPU. Results do not depend on it.
+    resume : path, optional
+        A file in which finished chunks are recorded; a search that was stopped goes on where it was.
+    **probing
+        ``gold``, ``label_map``, ``suspect_tokenizer``, ``max_queries``: see
+        :class:`drw_hf.detection.ProbingOptions`; and ``text_columns``, ``batch_size``, ``max_length``,
+        ``max_retries``, ``cache_dir``, ``load_from_cache_file``, ``progress``: see
+        :class:`drw_hf.asking.AskingOptions`.
+
+    Returns
+    -------
+    Identification
+
+    Raises
+    ------
+    InvalidInputError
+        Where there is nobody to search, a user is listed twice, or there is nothing to test.
+    KeyMismatchError
+        Where ring and tokenizer, or ring and probe, do not belong together.
+
+    Notes
+    -----
+    p-values are corrected by Holm's procedure for all users that the ring declared, however few are searched. Where
+    none were declared, or more are searched, they are corrected for those searched, and the result says so: who may
+    choose the names afterwards finds one that fits. The leakers and the ranking are exact; they do not depend on the
+    order of the users, nor on ``chunk_size`` or ``device``. The work is Python's and the cipher's, on one core; for
+    many, give each process a part of the users: corrected for all who were declared, each part's leakers hold.
+    """
+    if not isinstance(ring, KeyRing):
+        raise InvalidInputError(f"ring is a {type(ring).__name__}; expected a KeyRing (for one key there is detect)")
+    if "logged" in probing or "key" in probing:
+        raise InvalidInputError("identify takes neither key= nor logged=: it tests the keys of the ring's users")
+    level = check_level(level)
+    suspects_tested, looks = whole_number("suspects_tested", suspects_tested), whole_number("looks", looks)
+    top, chunk_size = whole_number("top", top), whole_number("chunk_size", chunk_size)
+    template = ring.template(epoch)
+    epoch = int(ring.epoch if epoch is None else epoch)
+    stream, total = stream_users(users)
+    if total == 0:
+        raise _nobody()
+    probe = probe_of("identify", suspect, texts, key=template, tokenizer=tokenizer, victim=victim, **probing)
+    _check_belongs(probe, template)
+    if probe.logged is not None:
+        raise InvalidInputError(
+            "the probe holds logged labels, whose memory test is of one key; probe without logged=, or test users one "
+            "by one with detect(probe, key=ring.key_for(user))"
+        )
+
+    amplitudes = _amplitudes_if_enough(probe, template, logged_counts)
+    law = _Law.of(amplitudes, template.frequency, template.tau, device)
+    others = suspects_tested * looks
+    about = {
+        "format": FORMAT,
+        "ring": ring.fingerprint,
+        "epoch": epoch,
+        "probe": probe.digest(),
+        "statistic": STATISTIC,
+        "logged_counts": None if logged_counts is None else _kept_counts(law.token_ids, logged_counts),
+        "precision": "64" if device is None else "32",
+    }
+    candidates = Candidates(law.least_statistic(level / others), law.screen.error, top if law.sd else 0)
+    with ExitStack() as stack:
+        store = None if resume is None else stack.enter_context(_open_record(resume, about))
+        shown = probing.get("progress", DEFAULTS["progress"])
+        bar = stack.enter_context(
+            tqdm(total=total, desc="Searching users", unit=" users", unit_scale=True, disable=not shown)
+        )
+        for names, scores in _search(ring, epoch, stream, law, chunk_size, store):
+            candidates.add(names, scores)
+            bar.update(len(names))
+    if not candidates.n_users:
+        raise _nobody()
+
+    finalists = _test_exactly(ring, epoch, candidates, law)
+    declarations = [one for one in ring.declarations if one.epoch == epoch]
+    declared = max(declarations, key=lambda one: one.count, default=None)
+    family = max(candidates.n_users, declared.count if declared else 0)
+    ranking, n_named = rank_users(finalists, law.null, family, others, level, top)
+    if declarations and (declared_users is not None or candidates.n_users in {one.count for one in declarations}):
+        listed = users if declared_users is None else declared_users
+        ranking[:n_named] = look_up(ring, epoch, ranking[:n_named], listed)
+    leakers = ranking[:n_named]
+    strongest = law.null.test(finalists[0].statistic if finalists else 0.0)  # nobody is ranked where all are alike
+    tried = Tried(family, suspects_tested, looks)
+    verdict, needed, sentence = judge_users(leakers, strongest, level, tried, candidates.n_users)
+    return Identification(
+        verdict=verdict,
+        leakers=leakers,
+        ranking=ranking[:top],
+        explanation=f"{sentence} {declaration_sentence(candidates.n_users, declared, leakers)}",
+        n_users=candidates.n_users,
+        n_declared=None if declared is None else declared.count,
+        n_corrected=family,
+        n_probes=amplitudes.n_probes,
+        n_tokens=len(law.token_ids),
+        n_effective=strongest.n_effective,
+        n_queries=probe.n_queries,
+        tokens_needed=needed,
+        level=level,
+        suspects_tested=suspects_tested,
+        looks=looks,
+        statistic=STATISTIC,
+        variant=amplitudes.variant,
+        ring_fingerprint=ring.fingerprint,
+        declared_root=None if declared is None else declared.root,
+        epoch=epoch,
+        probe_digest=probe.digest(),
+        suspect=probe.suspect_name,
+        settings={
+            **key_settings(template),
+            "frequency": template.frequency,
+            "target_label": template.target_label,
+            "logged_counts": about["logged_counts"] or False,
+            "screening_error": law.screen.error / law.sd if law.sd else 0.0,
+        },
+        versions=library_versions(),
+        created_at=datetime.now(UTC).isoformat(timespec="seconds"),
+        log10_p_values=law.log10_p_values(candidates.all_scores(), finalists),
+        probe=probe,
+    )
+
+
+def _nobody() -> InvalidInputError:
+    return InvalidInputError("the list of users is empty; give at least one user")
+
+
+def _amplitudes_if_enough(probe: Probe, template: WatermarkKey, logged_counts: Any) -> Amplitudes:
+    """The amplitudes; zeros where there are probes that count, but of too few tokens to compare anything."""
+    tokens, exists = probe.tokens_of(template)
+    try:
+        return _amplitudes(probe, template, tokens, exists, logged_counts)
+    except InvalidInputError:
+        said = probe.victim if probe.victim is not None else probe.suspect
+        counted = exists & (said.argmax(1) == template.target)
+        if probe.victim is None and probe.gold is not None:
+            counted = exists & (probe.gold == template.target)
+        distinct = np.unique(tokens[counted])
+        if not 0 < len(distinct) < MIN_TOKENS:
+            raise
+        nothing = np.zeros(len(distinct))
+        return Amplitudes(distinct, nothing, None, nothing, int(counted.sum()), f"{probe.kind}-too-few")
+
+
+# -- the law that all users share
+
+
+@dataclass(frozen=True)
+class _Law:
+    """What a statistic says, whoever's it is. With amplitudes that are all 0 it says nothing: everybody's p is 1."""
+
+    token_ids: np.ndarray
+    null: NullLaw
+    screen: Screen
+    mean: float
+    sd: float
+
+    @classmethod
+    def of(cls, amplitudes: Amplitudes, frequency: float, tau: float, device: Any) -> "_Law":
+        null = NullLaw(amplitudes.A, frequency, tau, B=amplitudes.B)
+        screen = Screen(amplitudes.token_ids, amplitudes.A, amplitudes.B, frequency, tau, device)
+        _, mean, variance = null.cumulants(0.0)
+        return cls(amplitudes.token_ids, null, screen, mean, math.sqrt(variance))
+
+    def least_statistic(self, level: float) -> float:
+        """A statistic, just below the smallest whose bound reaches a level; infinite where none can."""
+        if not self.sd:
+            return math.inf
+        # The largest T there is: every token adds the most that its key could make it add.
+        low, high = self.mean, float(np.maximum(np.maximum(-2.0 * self.null.A, 2.0 * self.null.B), 0.0).sum())
+        if self.null.test(high).log10_bound > math.log10(level):
+            return math.inf
+        for _ in range(15):  # to a hundredth of a standard deviation; what is left over is on the safe side
+            middle = (low + high) / 2.0
+            low, high = (low, middle) if self.null.test(middle).log10_bound <= math.log10(level) else (middle, high)
+        return low
+
+    def log10_p_values(self, scores: np.ndarray, finalists: Sequence[Finalist]) -> np.ndarray:
+        """log₁₀ p of every score: z between knots at which it is exact, along a line; of the finalists T is known."""
+        if not self.sd:
+            return np.zeros(len(scores))
+        scores = scores.copy()
+        scores[[finalist.place for finalist in finalists]] = [finalist.statistic for finalist in finalists]
+        # Leakers may lie far away, where the curve bends: they are tested each.
+        usual = scores <= self.mean + 8.0 * self.sd
+        z = np.empty(len(scores))
+        if usual.any():
+            knots = np.linspace(scores[usual].min(), scores[usual].max(), _KNOTS)
+            z[usual] = np.interp(scores[usual], knots, [self.null.test(float(knot)).z_score for knot in knots])
+        found = torch.special.log_ndtr(torch.from_numpy(-z)).numpy() / math.log(10.0)
+        for index in np.flatnonzero(~usual):
+            found[index] = self.null.test(float(scores[index])).log10_p
+        return found
+
+
+# -- searching
+
+
+def _open_record(path: str | os.PathLike, about: Mapping[str, Any]) -> Store:
+    try:
+        return Store(path, SCORES, about, mode=0o600)  # scores come from keys: for the owner alone
+    except KeptAnswersError as error:
+        raise InvalidInputError(
+            f"resume={str(path)!r} cannot be used: {error}; give another path, or delete the file to begin anew"
+        ) from None
+
+
+def _search(
+    ring: KeyRing, epoch: int, stream: Iterator[str], law: _Law, size: int, store: Store | None
+) -> Iterator[tuple[list[str], np.ndarray]]:
+    """Users and their scores, a chunk at a time: first those recorded, then the others."""
+    seen, first = SeenUsers(), 0
+    for number, digest, scores in store.read() if store else ():
+        if number != first:
+            break
+        names = list(islice(stream, len(scores)))
+        if len(names) < len(scores) or seen.add(names) != digest:
+            assert store is not None  # the chunk is out of it
+            raise InvalidInputError(
+                f"resume={str(store.path)!r} was recorded with other users: number {first} and those after are not "
+                "the same; give the same list (more may follow), or delete the file to begin anew"
+            )
+        yield names, scores
+        first += len(names)
+    while names := list(islice(stream, size)):
+        digest = seen.add(names)
+        scores = _from_table_keys(law.screen.scores, ring, names, epoch)
+        if store:
+            store.write([(first, digest, scores)])
+        yield names, scores
+        first += len(names)
+
+
+@forgets_locals
+def _from_table_keys(function: Callable[[list[bytes]], Any], ring: KeyRing, names: list[str], epoch: int) -> Any:
+    """What a function makes of users' table keys."""
+    return function(ring.table_keys(names, epoch))
+
+
+class Candidates:
+    """All users' scores, and by name those who may matter: near the top, or near what it takes to be named.
+
+    With scores off by at most ``error``, nobody of the ``top`` by the exact statistic scores lower than the top-th
+    score less twice the error, and nobody who can be named lower than ``least`` less the error.
+    """
+
+    def __init__(self, least: float, error: float, top: int) -> None:
+        self._least, self._error, self._top = least, error, top
+        self._scores: list[np.ndarray] = []
+        self.n_users = 0
+        self.names: list[str] = []
+        self.places = np.zeros(0, np.int64)
+        self._kept = np.zeros(0)
+
+    def add(self, names: list[str], scores: np.ndarray) -> None:
+        """Take some users in."""
+        candidates = np.concatenate([self._kept, scores])
+        places = np.concatenate([self.places, np.arange(self.n_users, self.n_users + len(names))])
+        floor = self._least - self._error
+        if self._top:
+            last = max(len(candidates) - self._top, 0)
+            floor = min(floor, np.partition(candidates, last)[last] - 2.0 * self._error)
+        kept = np.flatnonzero(candidates >= floor)
+        n_before = len(self.names)
+        self.names = [self.names[i] if i < n_before else names[i - n_before] for i in kept]
+        self.places, self._kept = places[kept], candidates[kept]
+        self._scores.append(scores)
+        self.n_users += len(names)
+
+    def all_scores(self) -> np.ndarray:
+        """Every user's score, in order."""
+        return np.concatenate(self._scores)
+
+
+def _test_exactly(ring: KeyRing, epoch: int, candidates: Candidates, law: _Law) -> list[Finalist]:
+    """Those who may matter, with their statistics; the largest first."""
+    statistics = _from_table_keys(
+        lambda keys: [exact_statistic(law.null, key, law.token_ids) for key in keys], ring, candidates.names, epoch
+    )
+    finalists = map(Finalist, candidates.names, candidates.places.tolist(), statistics)
+    return sorted(finalists, key=lambda finalist: (-finalist.statistic, finalist.user))
