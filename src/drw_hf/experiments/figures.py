@@ -6,20 +6,19 @@ None.
 
 import math
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ..detection.result import _power_of_ten
+from ..wording import small_p
 from .goals import LARGEST_INNOCENT
-from .jobs import CASE_SEED, CASE_TASK, GOLD, WATERMARKED, Student
+from .jobs import CASE_SEED, CASE_TASK, GOLD, LABELS, WATERMARKED, Student
+from .lines import Record
 from .results import (
-    LABELS,
+    P_SNR,
     WHERE,
-    Record,
     Results,
-    Statistic,
-    Suspect,
+    Z,
     by_category,
     by_epsilon,
     by_limit,
@@ -27,13 +26,13 @@ from .results import (
     finite,
     load,
     mean_average_precision,
-    p_snr,
-    values,
-    z,
 )
 from .scoring import SPECTRUM
 from .serving import ALL_DRAWN
 from .tasks import TASKS
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 # Readable in black and white: shapes and line styles differ, not colours alone.
 _INK, _MARK, _LIGHT = "0.15", "#b5232a", "0.65"
@@ -46,8 +45,8 @@ _OF_PROBES = {
     "queries": {"color": _INK, "marker": "o", "label": "its queries"},
     "unseen": {"color": _MARK, "marker": "s", "markerfacecolor": "white", "label": "unseen text"},
 }
-_STATISTICS: tuple[Statistic, ...] = (p_snr, z)  # what is drawn side by side
-_SURE = 4.753  # z of p = 10⁻⁶
+_SHOWN = {P_SNR: "$P_{snr}$", Z: "z of the exact test"}  # what is drawn side by side
+_LIMITS = {P_SNR: LARGEST_INNOCENT, Z: 4.753}  # z of p = 10⁻⁶
 _DOTTED = f"$P_{{snr}}$ = {LARGEST_INNOCENT:g} (left), p = 10⁻⁶ (right)"
 _COSTS = {"expected": "expected cost", "bound": "largest cost", "paper_bound": "the paper's largest cost"}
 _PAPER_PERFECT_FROM = 0.12  # ε from which on the paper's P_snr ranks NER perfectly
@@ -117,7 +116,7 @@ def case_study(results: Results, path: str | os.PathLike, profile: str | None = 
     panels.suptitle(f"{TASKS[CASE_TASK].title}, {profile}", fontsize=12)
     for letter, part in zip("abcdef", panels.subfigures(3, 2, wspace=0.03, hspace=0.03).flat, strict=True):
         if letter in chosen:
-            drawn = _plot_case(part, letter, *chosen[letter], results.setting(profile, "frequency"))
+            drawn = _plot_case(part, letter, *chosen[letter], results.mark_setting(profile, "frequency"))
             handles = max(handles, drawn, key=len)
         else:
             axes = part.subplots()
@@ -131,7 +130,7 @@ def _cases(results: Results, profile: str) -> dict[str, tuple[str, Record]]:
     """Titles and scores of the panels for which there are curves."""
 
     def scores(student: Student, part: str) -> Record:
-        return (results.record(profile, f"score {student.name}") or {}).get(part) or {}
+        return results.record(profile, f"score {student.name}").get(part) or {}
 
     soft = Student(CASE_TASK, WATERMARKED, "soft", CASE_SEED)
     found = {
@@ -153,7 +152,7 @@ def _plot_case(part: Any, letter: str, title: str, record: Record, frequency: fl
     answers, spectrum = part.subplots(1, 2)
     curve, snr = record["curve"], record["p_snr"]["victim"]
     power = "none" if snr is None else f"{snr:.1f}"
-    p = _power_of_ten(record["exact"]["log10_p"])
+    p = small_p(record["exact"]["log10_p"])
     part.suptitle(f"({letter}) {title}: $P_{{snr}}$ = {power}, p = {p}", fontsize=11)
     dots = {"linestyle": "none", "marker": ".", "rasterized": True}
     size = 2.5 if len(curve["hash"]) > 500 else 4
@@ -180,7 +179,7 @@ def _plot_case(part: Any, letter: str, title: str, record: Record, frequency: fl
 
 
 def accuracy_against_epsilon(results: Results, path: str | os.PathLike) -> Path | None:
-    """Accuracy of protected answers against ε: measured, foretold and bounded, a panel for each task and profile."""
+    """Accuracy of protected answers against ε: measured, expected and bounded, a panel for each task and profile."""
     places = [place for place in results.places if results.levels(*place)]
     if not places:
         return None
@@ -197,9 +196,7 @@ def accuracy_against_epsilon(results: Results, path: str | os.PathLike) -> Path 
 
 
 def _plot_accuracy(axes: Any, results: Results, profile: str, task: str) -> None:
-    record = results.record(profile, f"accuracy {task}")
-    assert record is not None  # its levels are drawn
-    clean = record["clean"]["accuracy"]
+    clean = results.record(profile, f"accuracy {task}")["clean"]["accuracy"]
     titles = {"soft": "argmax soft", "hard": "sampling hard", ALL_DRAWN: "sampling hard, all drawn"}
     for labels, title in titles.items():
         levels = [level for level in results.levels(profile, task) if level["labels"] == labels]
@@ -213,8 +210,8 @@ def _plot_accuracy(axes: Any, results: Results, profile: str, task: str) -> None
             continue
         for name, line, width in (("expected", "--", 1.2), ("bound", ":", 1.2), ("paper_bound", "-.", 0.8)):
             # Costs are what theory and counting share: a victim that is too sure shifts all of its curves.
-            foretold = [100.0 * (clean - level["clean"] + level[name]) for level in levels]
-            axes.plot(at, foretold, line, color=style["color"], linewidth=width, label=f"{_COSTS[name]}, {labels}")
+            expected = [100.0 * (clean - level["clean"] + level[name]) for level in levels]
+            axes.plot(at, expected, line, color=style["color"], linewidth=width, label=f"{_COSTS[name]}, {labels}")
     axes.axhline(100.0 * clean, color=_INK, linewidth=0.6, zorder=0, label="clean")
     axes.set(xlabel="watermark level ε", ylabel="accuracy, %")
     axes.set_title(f"{TASKS[task].title}, {profile}", fontsize=10)
@@ -226,7 +223,9 @@ def _per_cent(levels: Sequence[Record], name: str) -> list[float]:
 
 def map_against_epsilon(results: Results, path: str | os.PathLike) -> Path | None:
     """mAP of P_snr and of the exact test against ε, on queries and on unseen text."""
-    places = [place for place in results.places if by_epsilon(results, *place) and _has_negatives(results, *place)]
+    places = [
+        place for place in results.places if by_epsilon(results, *place) and len(results.negatives(*place, "hard"))
+    ]
     if not places:
         return None
     figure = _figure(10, 3.8 * len(places) + 0.4)
@@ -248,20 +247,16 @@ def map_against_epsilon(results: Results, path: str | os.PathLike) -> Path | Non
     return _save(figure, path)
 
 
-def _has_negatives(results: Results, profile: str, task: str) -> bool:
-    return any(results.negatives(profile, task, labels) for labels in LABELS)
-
-
 def _plot_precision(
-    axes: Any, tried: Sequence[tuple[float, list[Suspect]]], down: list[Suspect], labels: str, where: str
+    axes: Any, tried: Sequence[tuple[float, "DataFrame"]], down: "DataFrame", labels: str, where: str
 ) -> None:
-    for statistic, name in ((p_snr, "$P_{snr}$"), (z, "exact test")):
-        found = [(at, mean_average_precision(some, down, statistic, where)) for at, some in tried]
+    for statistic, name in ((P_SNR, "$P_{snr}$"), (Z, "exact test")):
+        found = [(at, mean_average_precision(some, down, f"{statistic}, {where}")) for at, some in tried]
         known = [(at, precision[0]) for at, precision in found if precision is not None]
         if known:
             # Of marks on the same spot the larger ones show around the smaller.
             look = {"markersize": 11, "markerfacecolor": "none", "linestyle": "--", "linewidth": 0.9}
-            if statistic is z:
+            if statistic == Z:
                 look = {"markersize": 7 if labels == "soft" else 3.5, "linestyle": "-", "linewidth": 1.4}
             axes.plot(*zip(*known, strict=True), **_OF_LABELS[labels], **look, label=f"{name}, {labels}")
 
@@ -279,7 +274,7 @@ def limits(results: Results, path: str | os.PathLike) -> Path | None:
     return _dots(results, path, by_limit, lambda setting, labels: setting)
 
 
-def _dots(results: Results, path: str | os.PathLike, find: Any, name: Any) -> Path | None:
+def _dots(results: Results, path: str | os.PathLike, find: Any, name: Callable[[str, str], str]) -> Path | None:
     tried = [(place, find(results, *place)) for place in results.places]
     tried = [(place, found) for place, found in tried if found]
     if not tried:
@@ -288,29 +283,25 @@ def _dots(results: Results, path: str | os.PathLike, find: Any, name: Any) -> Pa
     figure = _figure(12, sum(heights) + 0.4)
     panels = figure.subplots(len(tried), 2, squeeze=False, height_ratios=heights)
     for row, ((profile, task), found) in zip(panels, tried, strict=True):
-        for axes, statistic in zip(row, _STATISTICS, strict=True):
+        for axes, (statistic, title) in zip(row, _SHOWN.items(), strict=True):
             for place, (_, _, some) in enumerate(found):
-                _plot_dots(axes, place, some, statistic)
-            line = {"color": _LIGHT, "linestyle": ":", "zorder": 0}
-            axes.axvline(LARGEST_INNOCENT if statistic is p_snr else _SURE, label=_DOTTED, **line)
+                for where, offset in zip(WHERE, (-0.13, 0.13), strict=True):
+                    known = finite(some[f"{statistic}, {where}"])
+                    look = {"linestyle": "none", "markersize": 5, **_OF_PROBES[where]}
+                    axes.plot(known, [place + offset] * len(known), **look)
+            axes.axvline(_LIMITS[statistic], label=_DOTTED, color=_LIGHT, linestyle=":", zorder=0)
             axes.set_yticks(range(len(found)), [name(setting, labels) for setting, labels, _ in found])
             axes.set_ylim(len(found) - 0.4, -0.6)
-            axes.set_xlabel("$P_{snr}$" if statistic is p_snr else "z of the exact test")
+            axes.set_xlabel(title)
             axes.grid(axis="y", color="0.92", linewidth=0.8, zorder=-1)
             axes.set_axisbelow(True)
             axes.set_title(f"{TASKS[task].title}, {profile}", fontsize=10)
-            if statistic is z:
+            if statistic == Z:
                 axes.tick_params(labelleft=False)
     lines, names = panels[0][0].get_legend_handles_labels()
     once = dict(zip(names, lines, strict=True))
     figure.legend(once.values(), once.keys(), loc="outside lower center", ncols=3, fontsize=9)
     return _save(figure, path)
-
-
-def _plot_dots(axes: Any, place: int, some: list[Suspect], statistic: Statistic) -> None:
-    for where, offset in zip(WHERE, (-0.13, 0.13), strict=True):
-        found = finite(values(some, statistic, where))
-        axes.plot(found, [place + offset] * len(found), linestyle="none", markersize=5, **_OF_PROBES[where])
 
 
 def tau(results: Results, path: str | os.PathLike) -> Path | None:
@@ -319,15 +310,15 @@ def tau(results: Results, path: str | os.PathLike) -> Path | None:
     tried = [(place, found) for place, found in tried if found]
     if not tried:
         return None
-    costs = {place: (results.record(place[0], f"accuracy {place[1]}") or {}).get("taus") for place, _ in tried}
+    costs = {place: results.record(place[0], f"accuracy {place[1]}").get("taus") for place, _ in tried}
     columns = 3 if any(costs.values()) else 2
     figure = _figure(12 if columns == 3 else 10, 3.6 * len(tried) + 0.4)
     panels = figure.subplots(len(tried), columns, squeeze=False)
     for row, ((profile, task), found) in zip(panels, tried, strict=True):
-        for axes, statistic in zip(row, _STATISTICS, strict=False):
+        for axes, (statistic, title) in zip(row, _SHOWN.items(), strict=False):
             for where in WHERE:
-                _plot_against_tau(axes, found, statistic, where)
-            axes.set_ylabel("$P_{snr}$" if statistic is p_snr else "z of the exact test")
+                _plot_against_tau(axes, found, f"{statistic}, {where}", where)
+            axes.set_ylabel(title)
             axes.set_ylim(min(0.0, axes.get_ylim()[0]), None)
         levels = costs[profile, task]
         if levels:
@@ -342,14 +333,12 @@ def tau(results: Results, path: str | os.PathLike) -> Path | None:
     return _save(figure, path)
 
 
-def _plot_against_tau(
-    axes: Any, found: Sequence[tuple[float, str, list[Suspect]]], statistic: Statistic, where: str
-) -> None:
+def _plot_against_tau(axes: Any, found: Sequence[tuple[float, str, "DataFrame"]], column: str, where: str) -> None:
     means, style = [], _OF_PROBES[where]
     for at, _, some in found:
-        single = finite(values(some, statistic, where))
-        if single:
-            means.append((at, sum(single) / len(single)))
+        single = finite(some[column])
+        if len(single):
+            means.append((at, single.mean()))
             axes.plot([at] * len(single), single, ".", color=style["color"], markersize=3, alpha=0.6)
     if means:
         line = {"linestyle": "-" if where == "queries" else "--", "linewidth": 1.2, "markersize": 5}

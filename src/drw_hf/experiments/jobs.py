@@ -4,7 +4,7 @@ Pure: from a profile and what is wanted to the list of jobs, in the order in whi
 """
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,9 +13,11 @@ from .profiles import Profile
 
 WATERMARKED, UNWATERMARKED, GOLD = "watermarked", "unwatermarked", "gold"
 KINDS = ("victim", "accuracy", "student", "probe", "score")
+LABELS = ("soft", "hard")
 
 CASE_TASK, CASE_SEED = "ner", 1  # the students whose answers the case study shows
 
+OTHER_MODES = ("paper-code", "paper-text")  # beside the default
 EPSILONS = (0.02, 0.05, 0.1)  # beside the profile's own
 CATEGORIES = ("DT", "VBN", "JJ")  # beside NNP
 TAUS = (0.25, 0.75, 1.0)  # beside the profile's own
@@ -101,75 +103,64 @@ class Job:
             parts += ["by", self.key_of.mode]
         return " ".join(parts)
 
-
-# -- what the parts of the paper need
-
-
-def table_students(task: str, seeds: Iterable[int]) -> Iterator[Student]:
-    """Tables 1 and 2: for every seed a student of each label kind with and without mark, and one of gold labels."""
-    for seed in seeds:
-        for labels in ("soft", "hard"):
-            yield Student(task, WATERMARKED, labels, seed)
-        yield Student(task, GOLD, seed=seed)
-        for labels in ("soft", "hard"):
-            yield Student(task, UNWATERMARKED, labels, seed)
+    @property
+    def about(self) -> dict[str, Any]:
+        """What its line begins with."""
+        about: dict[str, Any] = {"job": self.name, "kind": self.kind, "task": self.task}
+        return about if self.student is None else {**about, "student": self.student.settings()}
 
 
-def mode_students(task: str, seeds: Iterable[int]) -> Iterator[Student]:
+# -- what the parts of the paper need: the students of a task and a seed
+
+
+def table_students(task: str, seed: int) -> list[Student]:
+    """Tables 1 and 2: a student of each label kind with and without mark, and one of gold labels."""
+    marked, clean = (
+        [Student(task, teacher, labels, seed) for labels in LABELS] for teacher in (WATERMARKED, UNWATERMARKED)
+    )
+    return [*marked, Student(task, GOLD, seed=seed), *clean]
+
+
+def mode_students(task: str, seed: int) -> list[Student]:
     """The same victim robbed as the paper's code and as its text have it."""
-    for seed in seeds:
-        for mode in ("paper-code", "paper-text"):
-            for labels in ("soft", "hard"):
-                yield Student(task, WATERMARKED, labels, seed, mode)
+    return [Student(task, WATERMARKED, labels, seed, mode) for mode in OTHER_MODES for labels in LABELS]
 
 
-def epsilon_students(task: str, seeds: Iterable[int]) -> Iterator[Student]:
+def epsilon_students(task: str, seed: int) -> list[Student]:
     """Fainter marks."""
-    for seed in seeds:
-        for labels in ("soft", "hard"):
-            for epsilon in EPSILONS:
-                yield Student(task, WATERMARKED, labels, seed, epsilon=epsilon)
+    return [Student(task, WATERMARKED, labels, seed, epsilon=epsilon) for labels in LABELS for epsilon in EPSILONS]
 
 
-def category_students(task: str, seeds: Iterable[int]) -> Iterator[Student]:
+def category_students(task: str, seed: int) -> list[Student]:
     """Other target classes."""
-    for seed in seeds:
-        for target in CATEGORIES:
-            for labels in ("soft", "hard"):
-                yield Student(task, WATERMARKED, labels, seed, target=target)
+    return [Student(task, WATERMARKED, labels, seed, target=target) for target in CATEGORIES for labels in LABELS]
 
 
-def tau_students(task: str, seeds: Iterable[int]) -> Iterator[Student]:
+def tau_students(task: str, seed: int) -> list[Student]:
     """More and fewer marked answers."""
-    for seed in seeds:
-        for tau in TAUS:
-            yield Student(task, WATERMARKED, "soft", seed, tau=tau)
+    return [Student(task, WATERMARKED, "soft", seed, tau=tau) for tau in TAUS]
 
 
-def rule_students(task: str, seeds: Iterable[int]) -> Iterator[Student]:
+def rule_students(task: str, seed: int) -> list[Student]:
     """Another token to hash, and a thief who prepends two words."""
-    for seed in seeds:
-        yield Student(task, WATERMARKED, "soft", seed, rule="rarest")
-        yield Student(task, WATERMARKED, "soft", seed, prepended=True)
-        yield Student(task, WATERMARKED, "soft", seed, rule="rarest", prepended=True)
-        yield Student(task, WATERMARKED, "hard", seed, rule="rarest")
+    return [
+        Student(task, WATERMARKED, "soft", seed, rule="rarest"),
+        Student(task, WATERMARKED, "soft", seed, prepended=True),
+        Student(task, WATERMARKED, "soft", seed, rule="rarest", prepended=True),
+        Student(task, WATERMARKED, "hard", seed, rule="rarest"),
+    ]
 
 
-def limit_students(task: str, seeds: Iterable[int]) -> Iterator[Student]:
+def limit_students(task: str, seed: int) -> list[Student]:
     """The three limits that the paper names."""
-    for seed in seeds:
-        yield Student(task, WATERMARKED, "argmax", seed)
-        for share in SHARES:
-            yield Student(task, WATERMARKED, "soft", seed, share=share)
-        for queries in QUERIES:
-            yield Student(task, WATERMARKED, "soft", seed, queries=queries)
+    shares = [Student(task, WATERMARKED, "soft", seed, share=share) for share in SHARES]
+    queries = [Student(task, WATERMARKED, "soft", seed, queries=queries) for queries in QUERIES]
+    return [Student(task, WATERMARKED, "argmax", seed), *shares, *queries]
 
 
-def case_students(task: str, seeds: Iterable[int]) -> Iterator[Student]:
+def case_students(task: str, seed: int) -> list[Student]:
     """What the case study needs beside the table: one student that starts from another encoder."""
-    for seed in seeds:
-        if seed == 1:
-            yield Student(task, WATERMARKED, "soft", seed, encoder="other")
+    return [Student(task, WATERMARKED, "soft", seed, encoder="other")] if seed == CASE_SEED else []
 
 
 PARTS = {
@@ -221,7 +212,7 @@ def make_jobs(
         for seed in range(1, count + 1):
             for task in tasks:
                 if task in usual:
-                    wanted.update(dict.fromkeys(make(task, [seed])))
+                    wanted.update(dict.fromkeys(make(task, seed)))
     if not wanted:
         raise ConfigurationError(
             f"there is nothing to do: parts {list(parts)} have no students for the tasks {list(tasks)}; the parts' "
@@ -248,6 +239,6 @@ def _of_student(student: Student, other_modes: bool) -> Iterator[Job]:
     yield probed
     yield Job("score", student.task, student, needs=(victim.name, probed.name))
     if student.teacher != WATERMARKED and other_modes:
-        for mode in ("paper-code", "paper-text"):
+        for mode in OTHER_MODES:
             as_if = dataclasses.replace(student, mode=mode)
             yield Job("score", student.task, student, as_if, needs=(victim.name, probed.name))

@@ -11,6 +11,7 @@ from typing import Any
 import datasets
 from datasets import ClassLabel, Dataset, List
 
+from ..checks import numbers_of
 from ..errors import DatasetError
 from ..keys import choices
 
@@ -60,71 +61,49 @@ class Task:
     kept: float = 0.98
 
 
+_GLUE: dict[str, Any] = {
+    "kind": "sequence-classification",
+    "repository": "nyu-mll/glue",
+    "revision": None,
+    "gold": "label",
+    "evaluated_on": "validation",
+    "metric": "accuracy",
+}
+_CONLL: dict[str, Any] = {
+    "kind": "token-classification",
+    "folder": "conll2003",
+    "repository": "eriktks/conll2003",
+    "subset": None,
+    "revision": "refs/convert/parquet",  # the data set itself is a script, which datasets no longer runs
+    "columns": ("tokens",),
+    "labels": (),
+    "evaluated_on": "test",
+    "metric": "f1",
+}
 TASKS = {
-    task.name: task
-    for task in (
-        Task(
-            name="sst2",
-            title="SST-2",
-            kind="sequence-classification",
-            folder="sst2",
-            repository="nyu-mll/glue",
-            subset="sst2",
-            revision=None,
-            columns=("sentence",),
-            gold="label",
-            labels=("negative", "positive"),
-            target="negative",
-            evaluated_on="validation",
-            metric="accuracy",
-        ),
-        Task(
-            name="mrpc",
-            title="MRPC",
-            kind="sequence-classification",
-            folder="mrpc",
-            repository="nyu-mll/glue",
-            subset="mrpc",
-            revision=None,
-            columns=("sentence1", "sentence2"),
-            gold="label",
-            labels=("not_equivalent", "equivalent"),
-            target="not_equivalent",
-            evaluated_on="validation",
-            metric="accuracy",
-            kept=0.95,
-        ),
-        Task(
-            name="pos",
-            title="POS",
-            kind="token-classification",
-            folder="conll2003",
-            repository="eriktks/conll2003",
-            subset=None,
-            revision="refs/convert/parquet",  # the data set itself is a script, which datasets no longer runs
-            columns=("tokens",),
-            gold="pos_tags",
-            labels=(),
-            target="NNP",
-            evaluated_on="test",
-            metric="f1",
-        ),
-        Task(
-            name="ner",
-            title="NER",
-            kind="token-classification",
-            folder="conll2003",
-            repository="eriktks/conll2003",
-            subset=None,
-            revision="refs/convert/parquet",
-            columns=("tokens",),
-            gold="ner_tags",
-            labels=(),
-            target="I-PER",
-            evaluated_on="test",
-            metric="f1",
-        ),
-    )
+    "sst2": Task(
+        name="sst2",
+        title="SST-2",
+        folder="sst2",
+        subset="sst2",
+        columns=("sentence",),
+        labels=("negative", "positive"),
+        target="negative",
+        **_GLUE,
+    ),
+    "mrpc": Task(
+        name="mrpc",
+        title="MRPC",
+        folder="mrpc",
+        subset="mrpc",
+        columns=("sentence1", "sentence2"),
+        labels=("not_equivalent", "equivalent"),
+        target="not_equivalent",
+        kept=0.95,
+        **_GLUE,
+    ),
+    "pos": Task(name="pos", title="POS", gold="pos_tags", target="NNP", **_CONLL),
+    "ner": Task(name="ner", title="NER", gold="ner_tags", target="I-PER", **_CONLL),
 }
 
 
@@ -247,7 +226,7 @@ def _numbered(part: Dataset, task: Task, labels: Sequence[str]) -> Dataset:
     gold, feature = task.gold, part.features[task.gold]
     if getattr(getattr(feature, "feature", feature), "dtype", "") not in ("string", "large_string"):
         return part
-    number = {label: index for index, label in enumerate(labels)}
+    number = numbers_of(labels)
     try:
         values = [number[row] if isinstance(row, str) else [number[label] for label in row] for row in part[gold]]
     except KeyError as unknown:
