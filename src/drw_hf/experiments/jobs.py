@@ -67,17 +67,15 @@ class Student:
     @property
     def name(self) -> str:
         """A name that tells it from all others, without what is as usual."""
-        if self.teacher == GOLD:
-            parts = [self.task, GOLD]
-        elif self.teacher == UNWATERMARKED:
-            parts = [self.task, UNWATERMARKED, self.labels]
-        else:
-            parts = [self.task, WATERMARKED, self.labels, self.mode]
-        usual = {field.name: field.default for field in dataclasses.fields(self)}
-        for field in ("epsilon", "tau", "target", "rule", "share", "queries", "prepended", "encoder"):
-            value = getattr(self, field)
-            if value != usual[field]:
-                parts.append(f"{field}={value}")
+        parts = [self.task, self.teacher]
+        if self.teacher != GOLD:
+            parts.append(self.labels)
+        if self.teacher == WATERMARKED:
+            parts.append(self.mode)
+        for field in dataclasses.fields(self)[5:]:
+            value = getattr(self, field.name)
+            if value != field.default:
+                parts.append(f"{field.name}={value}")
         return "/".join([*parts, f"seed={self.seed}"])
 
     def settings(self) -> dict[str, Any]:
@@ -110,68 +108,48 @@ class Job:
         return about if self.student is None else {**about, "student": self.student.settings()}
 
 
-# -- what the parts of the paper need: the students of a task and a seed
+@dataclass(frozen=True)
+class Part:
+    """A part of the paper: the tasks it is run on, and the settings of the students that it wants for every seed."""
+
+    tasks: tuple[str, ...]
+    settings: Sequence[dict[str, Any]]
+
+    def students(self, task: str, seed: int = 1) -> list[Student]:
+        """Its students of a task and a seed; of the watermarked victim, unless a setting says otherwise."""
+        return [
+            Student(**{"task": task, "teacher": WATERMARKED, "seed": seed, **setting}) for setting in self.settings
+        ]
 
 
-def table_students(task: str, seed: int) -> list[Student]:
-    """Tables 1 and 2: a student of each label kind with and without mark, and one of gold labels."""
-    marked, clean = (
-        [Student(task, teacher, labels, seed) for labels in LABELS] for teacher in (WATERMARKED, UNWATERMARKED)
-    )
-    return [*marked, Student(task, GOLD, seed=seed), *clean]
-
-
-def mode_students(task: str, seed: int) -> list[Student]:
-    """The same victim robbed as the paper's code and as its text have it."""
-    return [Student(task, WATERMARKED, labels, seed, mode) for mode in OTHER_MODES for labels in LABELS]
-
-
-def epsilon_students(task: str, seed: int) -> list[Student]:
-    """Fainter marks."""
-    return [Student(task, WATERMARKED, labels, seed, epsilon=epsilon) for labels in LABELS for epsilon in EPSILONS]
-
-
-def category_students(task: str, seed: int) -> list[Student]:
-    """Other target classes."""
-    return [Student(task, WATERMARKED, labels, seed, target=target) for target in CATEGORIES for labels in LABELS]
-
-
-def tau_students(task: str, seed: int) -> list[Student]:
-    """More and fewer marked answers."""
-    return [Student(task, WATERMARKED, "soft", seed, tau=tau) for tau in TAUS]
-
-
-def rule_students(task: str, seed: int) -> list[Student]:
-    """Another token to hash, and a thief who prepends two words."""
-    return [
-        Student(task, WATERMARKED, "soft", seed, rule="rarest"),
-        Student(task, WATERMARKED, "soft", seed, prepended=True),
-        Student(task, WATERMARKED, "soft", seed, rule="rarest", prepended=True),
-        Student(task, WATERMARKED, "hard", seed, rule="rarest"),
-    ]
-
-
-def limit_students(task: str, seed: int) -> list[Student]:
-    """The three limits that the paper names."""
-    shares = [Student(task, WATERMARKED, "soft", seed, share=share) for share in SHARES]
-    queries = [Student(task, WATERMARKED, "soft", seed, queries=queries) for queries in QUERIES]
-    return [Student(task, WATERMARKED, "argmax", seed), *shares, *queries]
-
-
-def case_students(task: str, seed: int) -> list[Student]:
-    """What the case study needs beside the table: one student that starts from another encoder."""
-    return [Student(task, WATERMARKED, "soft", seed, encoder="other")] if seed == CASE_SEED else []
-
-
+ALL_TASKS = ("pos", "ner", "sst2", "mrpc")
 PARTS = {
-    "tables": (table_students, ("pos", "ner", "sst2", "mrpc")),
-    "modes": (mode_students, ("pos", "ner", "sst2", "mrpc")),
-    "epsilon": (epsilon_students, ("ner",)),
-    "category": (category_students, ("pos",)),
-    "tau": (tau_students, ("mrpc", "ner")),
-    "rule": (rule_students, ("sst2",)),
-    "limits": (limit_students, ("ner",)),
-    "case": (case_students, ("ner",)),
+    "tables": Part(
+        ALL_TASKS,
+        [
+            *({"labels": labels} for labels in LABELS),
+            {"teacher": GOLD},
+            *({"teacher": UNWATERMARKED, "labels": labels} for labels in LABELS),
+        ],
+    ),
+    "modes": Part(ALL_TASKS, [{"labels": labels, "mode": mode} for mode in OTHER_MODES for labels in LABELS]),
+    "epsilon": Part(("ner",), [{"labels": labels, "epsilon": epsilon} for labels in LABELS for epsilon in EPSILONS]),
+    "category": Part(("pos",), [{"labels": labels, "target": target} for target in CATEGORIES for labels in LABELS]),
+    "tau": Part(("mrpc", "ner"), [{"tau": tau} for tau in TAUS]),
+    "rule": Part(
+        ("sst2",),
+        [
+            {"rule": "rarest"},
+            {"prepended": True},  # the thief puts two words before every text
+            {"rule": "rarest", "prepended": True},
+            {"rule": "rarest", "labels": "hard"},
+        ],
+    ),
+    "limits": Part(  # the three that the paper names
+        ("ner",),
+        [{"labels": "argmax"}, *({"share": share} for share in SHARES), *({"queries": part} for part in QUERIES)],
+    ),
+    "case": Part((CASE_TASK,), [{"encoder": "other", "seed": CASE_SEED}]),  # beside the students of the tables
 }
 
 
@@ -206,17 +184,16 @@ def make_jobs(
         raise ConfigurationError(f"the profile {profile.name} has the tasks {list(profile.tasks)}; not {strange}")
     wanted: dict[Student, None] = {}
     for part in parts:
-        make, usual = PARTS[part]
         count = students or (profile.students if part == "tables" else profile.ablated)
         # Seed by seed over all tasks, so that a run that is stopped has something to show for each.
         for seed in range(1, count + 1):
             for task in tasks:
-                if task in usual:
-                    wanted.update(dict.fromkeys(make(task, seed)))
+                if task in PARTS[part].tasks:
+                    wanted |= dict.fromkeys(PARTS[part].students(task, seed))
     if not wanted:
         raise ConfigurationError(
             f"there is nothing to do: parts {list(parts)} have no students for the tasks {list(tasks)}; the parts' "
-            "tasks are " + ", ".join(f"{part}: {list(PARTS[part][1])}" for part in parts)
+            "tasks are " + ", ".join(f"{part}: {list(PARTS[part].tasks)}" for part in parts)
         )
     if not other_encoder and any(student.encoder for student in wanted):
         raise ConfigurationError(
@@ -230,15 +207,12 @@ def make_jobs(
 
 
 def _of_student(student: Student, other_modes: bool) -> Iterator[Job]:
-    victim = Job("victim", student.task)
-    yield victim
-    yield Job("accuracy", student.task, needs=(victim.name,))
-    trained = Job("student", student.task, student, needs=(victim.name,))
-    yield trained
-    probed = Job("probe", student.task, student, needs=(victim.name, trained.name))
-    yield probed
-    yield Job("score", student.task, student, needs=(victim.name, probed.name))
+    task = student.task
+    victim = Job("victim", task)
+    trained = Job("student", task, student, needs=(victim.name,))
+    probed = Job("probe", task, student, needs=(victim.name, trained.name))
+    score = Job("score", task, student, needs=(victim.name, probed.name))
+    yield from (victim, Job("accuracy", task, needs=(victim.name,)), trained, probed, score)
     if student.teacher != WATERMARKED and other_modes:
         for mode in OTHER_MODES:
-            as_if = dataclasses.replace(student, mode=mode)
-            yield Job("score", student.task, student, as_if, needs=(victim.name, probed.name))
+            yield dataclasses.replace(score, key_of=dataclasses.replace(student, mode=mode))

@@ -39,18 +39,18 @@ def what_was_run(results: Results) -> str:
     rows, notes = [], []
     for profile in results.profiles:
         lacking = []
-        for part, (make, tasks) in PARTS.items():
-            for task in tasks:
+        for name, part in PARTS.items():
+            for task in part.tasks:
                 title = TASKS[task].title
-                counts = [_scored(results, profile, student) for student in make(task, 1)]
+                counts = [_scored(results, profile, student) for student in part.students(task)]
                 if not any(counts):
-                    lacking.append(f"{part} on {title}")
+                    lacking.append(f"{name} on {title}")
                     continue
                 if 0 in counts:
-                    lacking.append(f"{counts.count(0)} of {len(counts)} settings of {part} on {title}")
-                if part != "tables":
+                    lacking.append(f"{counts.count(0)} of {len(counts)} settings of {name} on {title}")
+                if name != "tables":
                     each = str(counts[0]) if len(set(counts)) == 1 else f"{min(counts)} to {max(counts)}"
-                    row = {"profile": profile, "part": part, "task": title, "settings": str(len(counts))}
+                    row = {"profile": profile, "part": name, "task": title, "settings": str(len(counts))}
                     rows.append({**row, "students of each": each})
         if lacking:
             notes.append(f"- Not run with {profile}: {', '.join(lacking)}.")
