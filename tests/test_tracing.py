@@ -186,7 +186,8 @@ def test_the_experiment_goes_on_where_it_was_stopped(tmp_path, monkeypatch):
     monkeypatch.setattr(tracing, "parts", parts)
     output = tmp_path / "lines.jsonl"
     output.write_text('{"part": "first"}\n')
-    tracing.measure(output, 10, 10, [1])
+    monkeypatch.setattr("sys.argv", ["tracing", "--output", str(output)])
+    tracing.main()
     assert measured == ["second"] and len(output.read_text().splitlines()) == 2
 
 

@@ -12,6 +12,7 @@ A line of JSON is written as each model ends, and a run that is started again go
 
 import dataclasses
 import secrets
+from argparse import Namespace
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -29,7 +30,7 @@ from ..keys import WatermarkKey
 from ..keys.choices import LABEL_KINDS, LabelKind, Task
 from .cells import table
 from .lines import Record, read_lines
-from .measurements import LEVELS, Measurement, command_parser, expected_shares, measure_missing, rounded
+from .measurements import LEVELS, Measurement, command_parser, expected_shares, rounded, run_command
 from .theft import CORPORA, Theft, make_theft, steal, train_on_gold
 
 FIXED_SECRET = bytes(range(100, 132))
@@ -66,7 +67,13 @@ def from_pretrained(theft: Theft, folder: str, seed: int, path: str) -> Made:
     return model, tokenizer
 
 
-def innocents(pretrained: str | None) -> Iterator[tuple[str, Task, Callable[[Theft, str], Made]]]:
+def innocents(options: Namespace, folder: str) -> Iterator[Measurement]:
+    """What is measured."""
+    for name, task, make in models(options.pretrained):
+        yield Measurement({"model": name}, partial(measure, task, make, folder, options.keys))
+
+
+def models(pretrained: str | None) -> Iterator[tuple[str, Task, Callable[[Theft, str], Made]]]:
     """Names, tasks and makers of the models."""
     for task, n_gold in ((TAGGER, 6), (CLASSIFIER, 5)):
         for seed in range(10, 10 + n_gold):
@@ -127,16 +134,7 @@ def main() -> None:
     parser = command_parser(__doc__)
     parser.add_argument("--keys", type=int, default=1000, help="random keys per model (default: 1000)")
     parser.add_argument("--pretrained", help="folder of a pretrained BERT encoder, for two of the models")
-    options = parser.parse_args()
-    if not options.report:
-        measure_missing(
-            options.output,
-            lambda folder: [
-                Measurement({"model": name}, partial(measure, task, make, folder, options.keys))
-                for name, task, make in innocents(options.pretrained)
-            ],
-        )
-    options.output.with_suffix(".md").write_text(report(options.output))
+    run_command(parser, innocents, report)
 
 
 if __name__ == "__main__":

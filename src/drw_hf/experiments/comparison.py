@@ -9,7 +9,8 @@ deviations the true key lies above random keys; for P_snr the same with the tail
 """
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from argparse import Namespace
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Literal
@@ -24,7 +25,7 @@ from ..keys.choices import LABEL_KINDS, LabelKind, Task
 from .cells import table
 from .libraries import library
 from .lines import Record, read_lines
-from .measurements import Measurement, command_parser, measure_missing
+from .measurements import Measurement, command_parser, run_command
 from .theft import make_theft, steal, train_on_gold
 
 TAGGER: Task = "token-classification"
@@ -63,9 +64,9 @@ def filters(probe: Probe, key: WatermarkKey, seed: int = 0) -> dict[str, float]:
     return {name: z_among(np.array(values[1:]), values[0]) for name, values in found.items()}
 
 
-def students(folder: str, seeds: Sequence[int]) -> Iterator[Measurement]:
+def students(options: Namespace, folder: str) -> Iterator[Measurement]:
     """What is measured."""
-    for seed in seeds:
+    for seed in options.seeds:
         for labels, epsilon in CASES:
             about = {"labels": labels, "epsilon": epsilon, "seed": seed}
             yield Measurement(about, partial(measure, labels, epsilon, seed, folder))
@@ -120,10 +121,7 @@ def main() -> None:
     """The command."""
     parser = command_parser(__doc__)
     parser.add_argument("--seeds", type=int, nargs="+", default=[101, 102], help="a student of every kind for each")
-    options = parser.parse_args()
-    if not options.report:
-        measure_missing(options.output, lambda folder: students(folder, options.seeds))
-    options.output.with_suffix(".md").write_text(report(options.output))
+    run_command(parser, students, report)
 
 
 if __name__ == "__main__":

@@ -21,20 +21,11 @@ _BACKWARD = 3.0  # a step of training, in forward passes
 
 @dataclass(frozen=True)
 class Costs:
-    """The forward passes that jobs are worth, in tokens.
-
-    Attributes
-    ----------
-    profile : Profile
-    rows : mapping
-        Training rows of every task, and rows that it is evaluated on.
-    tokens : mapping
-        Tokens of a text of every task, on average.
-    """
+    """The forward passes that jobs are worth, in tokens."""
 
     profile: Profile
-    rows: Mapping[str, tuple[int, int]]
-    tokens: Mapping[str, float]
+    rows: Mapping[str, tuple[int, int]]  # of every task: training rows, and rows that it is evaluated on
+    tokens: Mapping[str, float]  # of every task: tokens per text, on average
 
     @classmethod
     def of(cls, workshop: Workshop, tasks: Iterable[str]) -> "Costs":

@@ -60,20 +60,7 @@ _PAPER_PERFECT_FROM = 0.12  # ε from which on the paper's P_snr ranks NER perfe
 
 
 def draw_all(paths: Iterable[str | os.PathLike], folder: str | os.PathLike) -> list[Path]:
-    """All figures that there are data for.
-
-    Parameters
-    ----------
-    paths : iterable of path-like
-        Files of JSON lines, one for each profile.
-    folder : path-like
-        Where the PNG files go.
-
-    Returns
-    -------
-    list of Path
-        What was written.
-    """
+    """Draw all figures that there are data for, from files of JSON lines; returns what was written."""
     results, folder = load(paths), Path(folder)
     drawn = [
         case_study(results, folder / f"case-study-{re.sub(r'[^-_0-9A-Za-z]', '-', profile).strip('-')}.png", profile)
@@ -91,13 +78,8 @@ def draw_all(paths: Iterable[str | os.PathLike], folder: str | os.PathLike) -> l
 def case_study(results: Results, path: str | os.PathLike, profile: str | None = None) -> Path | None:
     """Six suspects of the NER victim: their answers over the hash, and the power spectrum of these.
 
-    Parameters
-    ----------
-    results : Results
-    path : path-like
-    profile : str, optional
-        Whose suspects; by default those of the first profile that has any. A student that starts from another encoder
-        may come from another profile, which its title names.
+    They are those of a profile, by default of the first that has any. A student that starts from another encoder may
+    come from another profile, which its title names.
     """
     cases = {name: _cases(results, name) for name in results.profiles}
     profile = next((name for name, found in cases.items() if found), None) if profile is None else profile

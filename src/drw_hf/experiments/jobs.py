@@ -27,42 +27,21 @@ QUERIES = (0.5, 0.25, 0.1)  # of the queries, asked at all
 
 @dataclass(frozen=True)
 class Student:
-    """One student, by all that tells it from others. ``None`` stands for what the profile, the task or the mode say.
-
-    Attributes
-    ----------
-    task : str
-    teacher : str
-        ``"watermarked"``, ``"unwatermarked"`` or ``"gold"``: whose labels it learned.
-    labels : str
-        ``"soft"``, ``"hard"``, or ``"argmax"`` of soft answers.
-    seed : int
-        Of its weights and its training; and of the key that it is tested with.
-    mode : str
-        How the victim's answers were made.
-    epsilon, tau, target, rule
-        Settings of the key that an ablation varies.
-    share, queries : float
-        Of its rows, those with the victim's answers; of the queries, those asked.
-    prepended : bool
-        Whether the thief put two words before every text it asked.
-    encoder : str
-        Another encoder than the victim's: ``"other"``, the one that the run was given for it.
-    """
+    """One student, by all that tells it from others. ``None`` stands for what the profile, task or mode say."""
 
     task: str
-    teacher: str
-    labels: str = "soft"
-    seed: int = 1
-    mode: str = "default"
+    teacher: str  # whose labels it learned: watermarked, unwatermarked or gold
+    labels: str = "soft"  # or "hard", or "argmax" of soft answers
+    seed: int = 1  # of its weights and its training; and of the key that it is tested with
+    mode: str = "default"  # how the victim's answers were made
     epsilon: float | None = None
     tau: float | None = None
     target: str | None = None
     rule: str | None = None
-    share: float = 1.0
-    queries: float = 1.0
-    prepended: bool = False
-    encoder: str | None = None
+    share: float = 1.0  # of its rows, those with the victim's answers; the rest have gold labels
+    queries: float = 1.0  # of the queries, those asked
+    prepended: bool = False  # whether the thief put two words before every text it asked
+    encoder: str | None = None  # "other": the one that the run was given beside the victim's
 
     @property
     def name(self) -> str:
@@ -163,17 +142,8 @@ def make_jobs(
 ) -> list[Job]:
     """The jobs of a run, each after those it needs.
 
-    Parameters
-    ----------
-    profile : Profile
-    parts : sequence of str
-        Of `PARTS`.
-    tasks : sequence of str, optional
-        Of the profile's.
-    students : int, optional
-        Students of every kind, in place of the profile's numbers.
-    other_encoder : bool
-        Whether there is another encoder, which the part ``case`` wants.
+    ``students`` is the number of every kind, in place of the profile's; ``other_encoder`` says whether there is
+    another encoder, which the part ``case`` wants.
     """
     unknown = [part for part in parts if part not in PARTS]
     if unknown or not parts:

@@ -4,6 +4,7 @@ import argparse
 import tempfile
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -45,15 +46,7 @@ class _Bench:
 
 
 def measure_missing(output: Path, make: Callable[[str], Iterable[Measurement]]) -> None:
-    """Measure whatever the output does not hold yet.
-
-    Parameters
-    ----------
-    output : Path
-        The file of JSON lines.
-    make : callable
-        Lists the measurements; gets a folder for what they write meanwhile.
-    """
+    """Measure whatever the output does not hold yet; ``make`` gets a folder for what measurements write meanwhile."""
     output.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
         measurements = list(make(folder))
@@ -61,6 +54,18 @@ def measure_missing(output: Path, make: Callable[[str], Iterable[Measurement]]) 
         run.forget_failures()
         work_through(run)
         run.check_finished()
+
+
+def run_command(
+    parser: argparse.ArgumentParser,
+    make: Callable[[argparse.Namespace, str], Iterable[Measurement]],
+    report: Callable[[Path], str],
+) -> None:
+    """Measure what is missing, unless only the report is wanted, and write the report."""
+    options = parser.parse_args()
+    if not options.report:
+        measure_missing(options.output, partial(make, options))
+    options.output.with_suffix(".md").write_text(report(options.output))
 
 
 def command_parser(description: str) -> argparse.ArgumentParser:

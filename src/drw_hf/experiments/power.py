@@ -14,34 +14,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Checked:
-    """Students of one setting: what the plan says of them, and what would make it right.
-
-    Attributes
-    ----------
-    profile, task, labels : str
-    epsilon : float
-    where : str
-        What they were probed with.
-    n : int
-        How many students.
-    sigma : float
-        The spread of the tokens of unmarked students, σ.
-    phi : float
-        The φ with which the formula gives the students' z, at that σ.
-    measured, planned : float
-        The students' mean z, and the plan's.
-    """
+    """Students of one setting: what the plan says of them, and what would make it right."""
 
     profile: str
     task: str
     labels: str
     epsilon: float
-    where: str
-    n: int
-    sigma: float
-    phi: float
-    measured: float
-    planned: float
+    where: str  # what they were probed with
+    n: int  # how many students
+    sigma: float  # σ, the spread of the tokens of unmarked students
+    phi: float  # the φ with which the formula gives the students' z, at that σ
+    measured: float  # the students' mean z
+    planned: float  # the plan's
 
 
 def check_plan(results: Results) -> list[Checked]:

@@ -88,15 +88,7 @@ def available() -> list[str]:
 
 
 def load_profile(name: str, *, encoder: str | None = None) -> Profile:
-    """A profile by its name, or by the path of a file of yours.
-
-    Parameters
-    ----------
-    name : str
-        One of `available`, or a TOML file.
-    encoder : str, optional
-        Folder or Hub id of a pretrained encoder, in place of the profile's.
-    """
+    """A profile by its name, or by the path of a TOML file of yours; with another pretrained encoder, if given."""
     path = Path(name) if name.endswith(".toml") else FOLDER / f"{name}.toml"
     try:
         found = tomllib.loads(path.read_text(encoding="utf-8"))

@@ -127,13 +127,7 @@ class Results:
 
 
 def load(paths: Iterable[str | os.PathLike]) -> Results:
-    """The lines of runs; of a job that was done twice, the last.
-
-    Parameters
-    ----------
-    paths : iterable of path-like
-        Files of JSON lines. Two of one profile are kept apart by their names.
-    """
+    """The lines of runs; of a job that was done twice, the last. Two files of one profile are told by their names."""
     records: dict[tuple[str, str], Record] = {}
     taken: set[str] = set()
     for path in map(Path, paths):

@@ -45,23 +45,14 @@ class AnyJob(Protocol):
 class Run:
     """A list of jobs and where their lines go.
 
-    Attributes
-    ----------
-    workshop
-        Does jobs: ``do(job)`` returns a record, ``made(job)`` says whether what other jobs need of it is there. Its
-        ``folder`` is where workers meet.
-    jobs : sequence of jobs
-        Each after those it needs.
-    lines : Path
-        The file of JSON lines.
-    named_by : tuple of str
-        The fields of a line that make the name of its job.
+    The workshop does jobs: ``do(job)`` returns a record, ``made(job)`` says whether what other jobs need of it is
+    there, and its ``folder`` is where workers meet.
     """
 
     workshop: Any
-    jobs: Sequence[Any]
+    jobs: Sequence[Any]  # each after those it needs
     lines: Path
-    named_by: tuple[str, ...] = ("job",)
+    named_by: tuple[str, ...] = ("job",)  # the fields of a line that make the name of its job
 
     @property
     def failures(self) -> Path:

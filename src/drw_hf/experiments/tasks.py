@@ -18,47 +18,22 @@ from ..keys import choices
 
 @dataclass(frozen=True)
 class Task:
-    """One task: where its data lie, what is asked, which class carries the mark.
-
-    Attributes
-    ----------
-    name, title : str
-    kind : str
-        ``"sequence-classification"`` or ``"token-classification"``.
-    folder : str
-        The data's folder in a local ``--data``: ``train.jsonl.gz`` and so on.
-    repository, subset, revision : str
-        The data set on the Hub.
-    columns : tuple of str
-        What is asked: a text, a pair, or words.
-    gold : str
-        The column of right labels.
-    labels : tuple of str
-        The label names; empty where the data name them.
-    target : str
-        c*.
-    evaluated_on : str
-        The split accuracy is measured on. GLUE's test labels are not public, so its tasks use the validation split.
-    metric : str
-        The paper's figure: ``"accuracy"``, or ``"f1"`` over entities (for POS over what seqeval takes for such).
-    kept : float
-        The share of items that the paper's code keeps for detection, the most confident ones.
-    """
+    """One task: where its data lie, what is asked, which class carries the mark."""
 
     name: str
     title: str
     kind: choices.Task
-    folder: str
-    repository: str
+    folder: str  # of the data in a local ``--data``
+    repository: str  # of the data on the Hub, with subset and revision
     subset: str | None
     revision: str | None
-    columns: tuple[str, ...]
-    gold: str
-    labels: tuple[str, ...]
-    target: str
-    evaluated_on: str
-    metric: str
-    kept: float = 0.98
+    columns: tuple[str, ...]  # what is asked: a text, a pair, or words
+    gold: str  # the column of right labels
+    labels: tuple[str, ...]  # their names; empty where the data name them
+    target: str  # c*
+    evaluated_on: str  # GLUE's test labels are not public, so its tasks use the validation split
+    metric: str  # the paper's figure: accuracy, or F1 over entities (for POS over what seqeval takes for such)
+    kept: float = 0.98  # the share of items that the paper's code keeps for detection, the most confident ones
 
 
 _GLUE: dict[str, Any] = {
@@ -147,17 +122,10 @@ class Corpus:
 
 @functools.cache
 def load_corpus(name: str, data: str | None = None, rows: int | None = None, evaluated: int | None = None) -> Corpus:
-    """A task's corpus.
+    """The corpus of a task of `TASKS`: at the most so many training rows and rows to evaluate on.
 
-    Parameters
-    ----------
-    name : str
-        One of `TASKS`.
-    data : str, optional
-        A folder with a folder for each data set, each with ``train``, ``validation`` and ``test`` as ``.jsonl.gz``
-        or ``.jsonl``; without it, the Hub.
-    rows, evaluated : int, optional
-        Training rows, and rows to evaluate on, at the most.
+    ``data`` is a folder with a folder for each data set, each with ``train``, ``validation`` and ``test`` as
+    ``.jsonl.gz`` or ``.jsonl``; without it, the Hub is asked.
     """
     task = TASKS[name]
     found = _from_hub(task) if data is None else _from_folder(task, Path(data))

@@ -12,6 +12,7 @@ A line of JSON is written as each student ends, and a run that is started again 
 """
 
 import math
+from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -31,7 +32,7 @@ from ..wording import small_p
 from .cells import number, table
 from .libraries import library
 from .lines import Record, read_lines
-from .measurements import LEVELS, Measurement, command_parser, measure_missing, rounded, uniformity
+from .measurements import LEVELS, Measurement, command_parser, rounded, run_command, uniformity
 from .theft import CORPORA, Theft, distil, make_theft, small_bert, steal, train_on_gold
 
 TAGGER: Task = "token-classification"
@@ -191,24 +192,19 @@ def _scene(users: Sequence[str], folder: str) -> tuple[Theft, KeyRing]:
     return theft, make_ring(theft, users)
 
 
-def parts(folder: str, n_users: int, n_shared: int, seeds: Sequence[int], figure: Path) -> Iterator[Measurement]:
+def parts(options: Namespace, folder: str) -> Iterator[Measurement]:
     """What is measured."""
-    users = [f"customer-{i:05d}" for i in range(n_users)]
-    chosen = [users[i] for i in np.random.default_rng(8).permutation(n_users)[: max(COALITIONS)]]
-    yield Measurement({"part": ONE}, partial(of_coalition, users, chosen[:1], folder, seeds[0], figure))
+    users = [f"customer-{i:05d}" for i in range(options.users)]
+    chosen = [users[i] for i in np.random.default_rng(8).permutation(len(users))[: max(COALITIONS)]]
+    figure = options.output.with_suffix(".png")
+    yield Measurement({"part": ONE}, partial(of_coalition, users, chosen[:1], folder, options.seeds[0], figure))
     yield Measurement({"part": NOBODY}, partial(of_nobody, users, folder))
     for name, centred in ((CENTRED, True), (UNCENTRED, False)):
-        yield Measurement({"part": name}, partial(of_shared_matrix, centred, n_shared, folder))
-    for seed in seeds:
+        yield Measurement({"part": name}, partial(of_shared_matrix, centred, options.shared, folder))
+    for seed in options.seeds:
         for size in COALITIONS:
             name = f"{size} users, seed {seed}"
             yield Measurement({"part": name}, partial(of_coalition, users, chosen[:size], folder, seed))
-
-
-def measure(output: Path, n_users: int, n_shared: int, seeds: Sequence[int]) -> None:
-    """Measure whatever the output does not hold yet."""
-    figure = output.with_suffix(".png")
-    measure_missing(output, lambda folder: parts(folder, n_users, n_shared, seeds, figure))
 
 
 # -- telling
@@ -282,10 +278,7 @@ def main() -> None:
     parser.add_argument("--users", type=int, default=10_000, help="users declared (default: 10000)")
     parser.add_argument("--shared", type=int, default=3_000, help="users who share a matrix (default: 3000)")
     parser.add_argument("--seeds", type=int, nargs="+", default=[201, 202], help="students of every coalition")
-    options = parser.parse_args()
-    if not options.report:
-        measure(options.output, options.users, options.shared, options.seeds)
-    options.output.with_suffix(".md").write_text(report(options.output))
+    run_command(parser, parts, report)
 
 
 if __name__ == "__main__":

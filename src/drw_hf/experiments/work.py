@@ -48,23 +48,12 @@ SERVED_KEYS = 5  # that accuracy is averaged over
 
 @dataclass(frozen=True)
 class Workshop:
-    """Where jobs are done: the profile, the data, and the folder for what is made.
-
-    Attributes
-    ----------
-    profile : Profile
-    folder : Path
-        For models, answers and probes.
-    data : str, optional
-        Folder of the data sets; without it, the Hub.
-    other : str, optional
-        Another pretrained encoder, for the student of the case study.
-    """
+    """Where jobs are done: the profile, the data, and the folder for what is made."""
 
     profile: Profile
-    folder: Path
-    data: str | None = None
-    other: str | None = None
+    folder: Path  # for models, answers and probes
+    data: str | None = None  # folder of the data sets; without it, the Hub
+    other: str | None = None  # another pretrained encoder, for the student of the case study
 
     # -- what jobs share
 

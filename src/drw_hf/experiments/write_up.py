@@ -77,13 +77,7 @@ def _scored(results: Results, profile: str, student: Student) -> int:
 
 
 def write_up(paths: Iterable[str | os.PathLike]) -> str:
-    """All tables that there are data for, as one Markdown document.
-
-    Parameters
-    ----------
-    paths : iterable of path-like
-        Files of JSON lines, one for each profile.
-    """
+    """All tables that there are data for, from files of JSON lines, as one Markdown document."""
     results = load(paths)
     sections = [
         (
