@@ -1,7 +1,6 @@
 """What jobs cost: an estimate from their size, brought to seconds by the jobs that have ended."""
 
 import contextlib
-import dataclasses
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -99,15 +98,13 @@ def tokens_per_second(encoder: Encoder, length: int, batch_size: int, steps: int
     import torch
     from transformers import BertForTokenClassification
 
-    from .work import bert_config
-
     device = "cuda" if torch.cuda.is_available() else "cpu"
     batch_size = batch_size if device == "cuda" else min(batch_size, _FEW)
-    config = bert_config(dataclasses.replace(encoder, max_length=512), encoder.vocabulary, num_labels=9)
+    config = encoder.config([str(number) for number in range(9)])
     model: torch.nn.Module = BertForTokenClassification(config)  # a module's .to() has types, transformers' has not
     model.to(device)
     optimizer = torch.optim.AdamW(model.parameters(), fused=True)
-    tokens = torch.randint(0, encoder.vocabulary, (batch_size, length), device=device)
+    tokens = torch.randint(0, encoder.vocabulary, (batch_size, min(length, encoder.max_length)), device=device)
     labels = torch.zeros_like(tokens)
     for step in range(steps + 1):
         if step == 1:  # the first one warms up

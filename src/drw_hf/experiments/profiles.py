@@ -3,11 +3,12 @@
 import dataclasses
 import os
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ..checks import numbers_of
 from ..errors import ConfigurationError, InvalidKeyError
 from ..keys.settings import MarkOptions, MarkSettings
 from .tasks import TASKS
@@ -38,6 +39,23 @@ class Encoder:
     def inner(self) -> int:
         """The width of the feed-forward layers: BERT's four times, or two for models from scratch."""
         return (4 if self.pretrained else 2) * self.width
+
+    def config(self, labels: Sequence[str]) -> Any:
+        """The configuration of a BERT of this shape."""
+        from transformers import BertConfig
+
+        return BertConfig(
+            vocab_size=self.vocabulary,
+            hidden_size=self.width,
+            num_hidden_layers=self.layers,
+            num_attention_heads=self.heads,
+            intermediate_size=self.inner,
+            max_position_embeddings=self.max_length,
+            hidden_dropout_prob=0.0,
+            attention_probs_dropout_prob=0.0,
+            id2label=dict(enumerate(labels)),
+            label2id=numbers_of(labels),
+        )
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 import torch
 from datasets import Dataset
 from transformers import (
-    BertConfig,
     DataCollatorForTokenClassification,
     DataCollatorWithPadding,
     PrinterCallback,
@@ -31,6 +30,7 @@ from ..keys import KeyRing, WatermarkKey
 from ..keys.binding import labels_of
 from ..keys.choices import LabelKind, Task
 from .corpus import SENTIMENTS, TAGS, make_sentiment_corpus, make_tagging_corpus, make_tokenizer
+from .profiles import Encoder
 
 N_TRAIN, N_UNSEEN = 2500, 1500
 MAX_LENGTH = 64  # tokens; no sentence of the corpus is as long
@@ -93,21 +93,9 @@ def small_bert(
     max_length: int = MAX_LENGTH,
 ) -> torch.nn.Module:
     """Two layers from scratch; ``labels`` are the corpus's unless given."""
-    labels = CORPORA[task].labels if labels is None else labels
     torch.manual_seed(seed)
-    config = BertConfig(
-        vocab_size=vocab_size,
-        hidden_size=width,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        intermediate_size=2 * width,
-        max_position_embeddings=max_length,
-        hidden_dropout_prob=0.0,
-        attention_probs_dropout_prob=0.0,
-        id2label=dict(enumerate(labels)),
-        label2id=numbers_of(labels),
-    )
-    return PLAIN[task].from_config(config)
+    shape = Encoder(layers=2, width=width, heads=2, vocabulary=vocab_size, max_length=max_length)
+    return PLAIN[task].from_config(shape.config(CORPORA[task].labels if labels is None else labels))
 
 
 def training(folder: Any, epochs: int, arguments: type = TrainingArguments, **settings: Any) -> Any:

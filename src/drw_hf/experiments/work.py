@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from accelerate import PartialState
 from datasets import Dataset, concatenate_datasets
-from transformers import AutoConfig, AutoTokenizer, BertConfig, PreTrainedTokenizerFast
+from transformers import AutoConfig, AutoTokenizer, PreTrainedTokenizerFast
 
 from ..asking.labelling import LABELS, PROBABILITIES, label_with_teacher
 from ..asking.models import PLAIN, PROTECTED
@@ -33,7 +33,7 @@ from ..keys.choices import LabelKind
 from ..keys.hash_rules import RarestRule
 from .jobs import CASE_SEED, CASE_TASK, GOLD, UNWATERMARKED, WATERMARKED, Job, Student
 from .modes import MODES, Mode
-from .profiles import Encoder, Profile, Training
+from .profiles import Profile, Training
 from .ranking import figures_of_merit
 from .scoring import score_probe
 from .serving import serve
@@ -73,12 +73,14 @@ class Workshop:
     def new_model(self, task: str, seed: int, encoder: str | None = None) -> torch.nn.Module:
         """An untrained model: a pretrained encoder with a fresh head, or all from scratch."""
         labels, model_class, shape = self.corpus(task).labels, PLAIN[TASKS[task].kind], self.profile.encoder
-        names: dict[str, Any] = {"id2label": dict(enumerate(labels)), "label2id": numbers_of(labels)}
         path = self.other if encoder == "other" else shape.pretrained
         torch.manual_seed(seed)
-        if path is not None:
-            return model_class.from_pretrained(path, dtype=torch.float32, **names)
-        return model_class.from_config(bert_config(shape, len(self.tokenizer(task)), **names))
+        if path is None:
+            return model_class.from_config(
+                dataclasses.replace(shape, vocabulary=len(self.tokenizer(task))).config(labels)
+            )
+        names: dict[str, Any] = {"id2label": dict(enumerate(labels)), "label2id": numbers_of(labels)}
+        return model_class.from_pretrained(path, dtype=torch.float32, **names)
 
     def path(self, job: Job) -> Path:
         """Where a job's result lies: a model's folder, or a probe's."""
@@ -313,21 +315,6 @@ def _is_plain(student: Student) -> bool:
     """Whether a student is one of the tables', or the case study's."""
     plain = Student(student.task, student.teacher, student.labels, student.seed, encoder=student.encoder)
     return student == plain and student.teacher != UNWATERMARKED
-
-
-def bert_config(shape: Encoder, vocabulary: int, **names: Any) -> BertConfig:
-    """The configuration of a model from scratch."""
-    return BertConfig(
-        vocab_size=vocabulary,
-        hidden_size=shape.width,
-        num_hidden_layers=shape.layers,
-        num_attention_heads=shape.heads,
-        intermediate_size=shape.inner,
-        max_position_embeddings=shape.max_length,
-        hidden_dropout_prob=0.0,
-        attention_probs_dropout_prob=0.0,
-        **names,
-    )
 
 
 @torch.no_grad()
