@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from filelock import FileLock, Timeout
 
@@ -28,25 +28,13 @@ _LIBRARIES = ("drw_hf", "torch", "transformers", "datasets", "accelerate", "nump
 _PAUSE = 1.0  # seconds between two looks at what others have done
 
 
-class AnyJob(Protocol):
-    """What a run knows of a job: its name, the names of those it needs, and what its line begins with."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def needs(self) -> tuple[str, ...]: ...
-
-    @property
-    def about(self) -> Record: ...
-
-
 @dataclass(frozen=True)
 class Run:
     """A list of jobs and where their lines go.
 
-    The workshop does jobs: ``do(job)`` returns a record, ``made(job)`` says whether what other jobs need of it is
-    there, and its ``folder`` is where workers meet.
+    A job has a ``name``, the names of the jobs it ``needs``, and what its line begins with, ``about``. The workshop
+    does jobs: ``do(job)`` returns a record, ``made(job)`` says whether what other jobs need of it is there, and its
+    ``folder`` is where workers meet.
     """
 
     workshop: Any
@@ -115,11 +103,11 @@ def name_of(record: Record, fields: Sequence[str]) -> str:
 def work_through(run: Run, on_done: Callable[[], None] = lambda: None) -> None:
     """Do jobs until none is left that this process can do."""
     while True:
-        hopeless = {name_of(record, run.named_by) for record in read_lines(run.failures)}  # nobody tries them again
+        failed = {name_of(record, run.named_by) for record in read_lines(run.failures)}  # nobody tries them again
         todo = []
         for job in run.open_jobs():  # each after those it needs
-            if job.name in hopeless or hopeless & set(job.needs):
-                hopeless.add(job.name)
+            if job.name in failed or failed & set(job.needs):
+                failed.add(job.name)
             else:
                 todo.append(job)
         pending = {job.name for job in todo}
@@ -138,7 +126,7 @@ def work_through(run: Run, on_done: Callable[[], None] = lambda: None) -> None:
             time.sleep(_PAUSE)  # others are at work on what the rest needs
 
 
-def do_one(run: Run, job: AnyJob) -> None:
+def do_one(run: Run, job: Any) -> None:
     """Do a job and write its line, or what went wrong."""
     start = time.perf_counter()
     try:
@@ -152,7 +140,7 @@ def do_one(run: Run, job: AnyJob) -> None:
 
 
 @contextlib.contextmanager
-def claimed(run: Run, job: AnyJob) -> Iterator[bool]:
+def claimed(run: Run, job: Any) -> Iterator[bool]:
     """Whether this process may do a job: who holds its lock may. The system frees it if the process dies."""
     folder = run.workshop.folder / "claims"
     folder.mkdir(parents=True, exist_ok=True)

@@ -67,9 +67,9 @@ def _power(probe: Probe, key: WatermarkKey) -> dict[str, float]:
     if not weighted.any():
         return {}
     assert probe.victim is not None  # as :func:`score_probe` asks
-    called = exists & (probe.victim.argmax(1) == key.target)
-    depth = mark_depth(probe.victim[called].astype(np.float64), key.target, key.epsilon)
-    distinct, counts = np.unique(tokens[called], return_counts=True)
+    of_target = exists & (probe.victim.argmax(1) == key.target)
+    depth = mark_depth(probe.victim[of_target].astype(np.float64), key.target, key.epsilon)
+    distinct, counts = np.unique(tokens[of_target], return_counts=True)
     # A plan weighs tokens without knowing the student: by κ = 1, and so is the spread taken here.
     n = counts[np.searchsorted(distinct, found.token_ids[weighted])]
     w = token_weight(n, n, KAPPA)
