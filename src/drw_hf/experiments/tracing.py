@@ -232,7 +232,7 @@ def _innocents_table(records: dict[str, Record]) -> str:
             uniform = found["others"]
             row = {"innocent users' p-values": title, "users": f"{uniform['n']:,}"}
             row |= {f"p ≤ {level}": f"{uniform['shares'][str(level)]:.2%}" for level in LEVELS}
-            row["largest z"] = f"{library('scipy.stats').norm.isf(uniform['smallest']):.1f}"
+            row["largest z"] = number(library("scipy.stats").norm.isf(uniform["smallest"]), 1)
             p = uniform["ks_p"]
             row["KS test"] = "p < 10⁻¹⁰" if p < 1e-10 else f"p {small_p(math.log10(p))}"
             rows.append({**row, "named": f"{found['innocents_named']:,}"})
