@@ -1,6 +1,7 @@
 """`Identification`: whose answers a suspect was trained on, in a form that can be saved, read and shown."""
 
 import dataclasses
+import io
 import json
 import os
 import zipfile
@@ -11,9 +12,10 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from ..detection.probing import Probe
-from ..detection.result import _power_of_ten, probe_path
+from ..detection.result import probe_path
 from ..errors import InvalidInputError
 from ..keys.files import write_atomically
+from ..wording import small_p
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -60,7 +62,7 @@ class UserFinding:
         return 10.0**self.log10_corrected
 
     def __str__(self) -> str:
-        return f"{self.user} (z {self.z_score:.1f}, corrected p at most {_power_of_ten(self.log10_corrected)})"
+        return f"{self.user} (z {self.z_score:.1f}, corrected p at most {small_p(self.log10_corrected, up=True)})"
 
 
 @dataclass(frozen=True)
@@ -178,8 +180,6 @@ class Identification:
 
         The files name users and disclose the target class and the frequency: they are as confidential as the ring.
         """
-        import io
-
         path = Path(path)
         if self.probe is not None:
             self.probe.save(probe_path(path))
