@@ -62,7 +62,7 @@ def test_the_tables_have_ten_students_of_every_kind_fifty_a_task_for_gold_ones_s
 def test_an_ablation_varies_one_thing_on_watermarked_students(part, settings):
     chosen = students_of(make_jobs(PAPER, parts=[part], students=1, other_encoder=True))
     assert {student.teacher for student in chosen} == {WATERMARKED}
-    assert {student.task for student in chosen} == set(PARTS[part][1])
+    assert {student.task for student in chosen} == set(PARTS[part].tasks)
 
     def varied(student):
         plain = Student(student.task, student.teacher)
@@ -75,7 +75,7 @@ def test_an_ablation_varies_one_thing_on_watermarked_students(part, settings):
         return (student.labels, *(named or changes.values()))
 
     assert {varied(student) for student in chosen} == settings
-    assert len(chosen) == len(settings) * len(PARTS[part][1])
+    assert len(chosen) == len(settings) * len(PARTS[part].tasks)
 
 
 def test_every_job_stands_after_those_it_needs_and_has_a_name_of_its_own():

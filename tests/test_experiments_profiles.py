@@ -6,7 +6,7 @@ import pytest
 
 from drw_hf.errors import ConfigurationError
 from drw_hf.experiments import profiles
-from drw_hf.experiments.profiles import KeySettings, Training, available, load_profile
+from drw_hf.experiments.profiles import Training, available, load_profile
 from drw_hf.experiments.tasks import TASKS
 
 OWN = """
@@ -59,7 +59,7 @@ def load(tmp_path):
 def test_the_profiles_of_the_package_load_and_have_settings_for_their_tasks(name):
     profile = load_profile(name)
     assert profile.name == name and set(profile.settings) == set(profile.tasks) <= set(TASKS)
-    assert profile.key == KeySettings(frequency=16.0, epsilon=0.2, tau=0.5), "the paper's"
+    assert profile.key == {"frequency": 16.0, "epsilon": 0.2, "tau": 0.5}, "the paper's"
 
 
 def test_they_are_all_there_are_and_travel_with_the_package(request):
@@ -81,7 +81,7 @@ def test_the_paper_profile_has_the_papers_settings():
 def test_a_copy_of_ones_own_is_given_by_its_path_and_named_after_its_file(load):
     profile = load()
     assert (profile.name, profile.tasks, profile.students, profile.ablated) == ("own", ("pos", "sst2"), 2, 1)
-    assert profile.key == KeySettings(epsilon=0.1)
+    assert profile.key == {"frequency": 16.0, "epsilon": 0.1, "tau": 0.5}
     assert profile.encoder.pretrained is None and profile.encoder.max_length == 128
 
 
@@ -109,6 +109,7 @@ def test_a_pretrained_encoder_may_be_given_in_place_of_the_profiles(load):
         ("students = 2", "students = 0", "students = 0; expected a number, 1 or more"),
         ("students = 2", 'students = "two"', "students = 'two'; expected a number"),
         ("epsilon", "eps", r"\[key\]: \['eps'\] are not known; expected \['frequency', 'epsilon', 'tau'\]"),
+        ("epsilon = 0.1", 'epsilon = "0.1"', r"\[key\]: epsilon='0.1': expected a finite number"),
         ("width = 32", "", r"\[encoder\]: \['width'\] are missing"),
         ("[encoder]", "[sst2.victim]", r"\[sst2.victim\]: \['heads', 'layers', 'vocabulary', 'width'\] are not known"),
         ("learning_rate = 2e-3", "", r"\[pos.student\]: \['learning_rate'\] are missing"),

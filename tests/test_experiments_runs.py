@@ -20,8 +20,10 @@ import torch
 from cheap_jobs import make_run, work
 from drw_hf.errors import ConfigurationError
 from drw_hf.experiments import runs
+from drw_hf.experiments.costs import in_words
+from drw_hf.experiments.lines import append_line, read_lines
 from drw_hf.experiments.profiles import load_profile
-from drw_hf.experiments.runs import append_line, claimed, described, in_words, read_lines, watch, work_through
+from drw_hf.experiments.runs import claimed, watch, work_through
 
 STUDENT = "student pos/watermarked/soft/default/seed=1"
 PROBE, SCORE = STUDENT.replace("student", "probe", 1), STUDENT.replace("student", "score", 1)
@@ -286,7 +288,7 @@ def test_the_first_line_says_what_the_run_was_made_with(tmp_path):
     first = read_lines(run.lines)[0]
     profile = run.workshop.profile
     assert first["job"] == "settings" and first["profile"] == "smoke"
-    assert first["key"] == dataclasses.asdict(profile.key)
+    assert first["key"] == profile.key
     assert first["tasks"]["ner"]["student"]["epochs"] == profile.settings["ner"].student.epochs
     assert {"drw_hf", "torch", "transformers"} <= set(first["versions"])
 
@@ -294,7 +296,7 @@ def test_the_first_line_says_what_the_run_was_made_with(tmp_path):
 def test_lines_of_other_settings_are_refused(tmp_path):
     run = make_run(tmp_path)
     before = run.lines.read_bytes()
-    for changed in ({"key": dataclasses.replace(run.workshop.profile.key, tau=0.4)}, {"name": "other"}):
+    for changed in ({"key": {**run.workshop.profile.key, "tau": 0.4}}, {"name": "other"}):
         profile = dataclasses.replace(run.workshop.profile, **changed)
         other = dataclasses.replace(run, workshop=dataclasses.replace(run.workshop, profile=profile))
         named = {"name": "profile"}.get(*changed, *changed)
@@ -313,7 +315,7 @@ def test_lines_that_say_nothing_of_their_settings_are_refused(tmp_path):
 
 def test_what_is_described_holds_no_paths():
     profile = load_profile("paper", encoder="/home/somebody/models/encoder-of-mine/")
-    found = described(profile)
+    found = profile.described()
     assert found["encoder"]["pretrained"] == "encoder-of-mine"
     assert "/" not in json.dumps(found)
     assert json.loads(json.dumps(found)) == found, "it comes back from the file as it was"

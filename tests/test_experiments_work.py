@@ -300,9 +300,9 @@ def test_the_innocent_learn_gold_labels_or_clean_answers(shop, done):
     assert gold.how == "train_on_gold" and gold.rows.to_list() == shop.corpus("mrpc").queries.to_list()
     assert gold.settings["best_on"].to_list() == shop.corpus("mrpc").validation.to_list(), "as the profile says"
     for name, task, column in (("unwatermarked soft", "mrpc", PROBABILITIES), ("unwatermarked hard", "pos", LABELS)):
+        learned = trained(done, name).rows[column][:]
         texts = shop.corpus(task).texts(shop.corpus(task).queries)
-        clean = answers_of(shop, shop.victim(task), texts, task)
-        assert alike(trained(done, name).rows[column][:], clean[column][:])
+        assert alike(learned, answers_of(shop, shop.victim(task), texts, task)[column][:])
 
 
 def test_only_the_papers_code_asks_for_hard_labels_anew_in_every_epoch(shop, done):

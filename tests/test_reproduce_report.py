@@ -15,10 +15,9 @@ from drw_hf.experiments.goals import goals_table
 from drw_hf.experiments.jobs import EPSILONS, GOLD, UNWATERMARKED, WATERMARKED, Student
 from drw_hf.experiments.modes import MODES
 from drw_hf.experiments.power import check_plan
-from drw_hf.experiments.report import report, what_was_run
 from drw_hf.experiments.results import Results, by_category, by_limit, by_rule, by_tau, load, mean_average_precision
-from drw_hf.experiments.results import z as z_of
 from drw_hf.experiments.scoring import SPECTRUM
+from drw_hf.experiments.write_up import what_was_run, write_up
 
 SETTINGS = {"job": "settings", "profile": "tiny", "key": {"frequency": 16.0, "epsilon": 0.2, "tau": 0.5}}
 
@@ -96,10 +95,7 @@ def test_lines_of_several_profiles_are_kept_apart(tmp_path):
     other = written(tmp_path / "b.jsonl", {**SETTINGS, "profile": "large"}, *lines_of(Student("ner", GOLD), scored(2)))
     results = load([tiny, other])
     assert results.profiles == ["tiny", "large"]
-    assert [(suspect.profile, z_of(suspect, "queries")) for suspect in results.suspects] == [
-        ("tiny", 1),
-        ("large", 2),
-    ]
+    assert results.suspects[["profile", "z, queries"]].values.tolist() == [["tiny", 1], ["large", 2]]
 
 
 def test_two_files_of_one_profile_are_told_by_their_names(tmp_path):
@@ -115,8 +111,7 @@ def test_of_a_job_that_was_done_twice_the_last_counts_and_a_torn_line_does_not(t
         *lines_of(Student("ner", GOLD), scored(2)),
     )
     path.write_text(path.read_text() + '{"job": "score ner/gold/seed=2", "kind": "sc')
-    (suspect,) = load([path]).suspects
-    assert z_of(suspect, "queries") == 2
+    assert load([path]).suspects["z, queries"].tolist() == [2]
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path):
@@ -172,7 +167,7 @@ def test_one_is_written_only_for_a_perfect_ranking():
     thieves = [line for seed in range(200) for line in lines_of(Student("ner", WATERMARKED, seed=seed), scored(seed))]
     results = results_of(*thieves, *lines_of(Student("ner", GOLD), scored(1)))
     found = mean_average_precision(
-        results.positives("tiny", "ner", "soft"), results.negatives("tiny", "ner", "soft"), z_of
+        results.positives("tiny", "ner", "soft"), results.negatives("tiny", "ner", "soft"), "z, queries"
     )
     assert 0.995 < found[0] < 1.0
     assert cells(tables.table_1_detection(results), "NER", "tiny", "soft")["z, queries"] == "> 0.99"
@@ -263,8 +258,8 @@ def test_every_mode_counts_its_own_probes_and_innocents_under_its_own_key():
     assert [row["mAP of P_snr"] for row in rows.values()] == ["1.00", "—", "0.50"]
     assert rows["default"]["z, queries / unseen"] == "9.0 / 5.0" and rows["default"]["student"] == "80.0"
     # The baseline's divergence is from answers under the default key.
-    (innocent,) = results.negatives("tiny", "pos", "soft", "paper-code")
-    assert innocent.everywhere is None
+    innocents = results.negatives("tiny", "pos", "soft", "paper-code")
+    assert len(innocents) == 1 and innocents["JSD, all positions"].isna().all()
     # The innocent is in the default table once, with the default key's score.
     assert cells(tables.table_2(results), "POS", "tiny", "soft", "negative")["n"] == "1"
 
@@ -479,12 +474,12 @@ def test_students_of_other_parts_are_counted_by_setting():
 
 
 def test_a_report_of_a_run_that_has_just_begun_has_no_empty_tables(tmp_path):
-    text = report([written(tmp_path / "tiny.jsonl", SETTINGS)])
+    text = write_up([written(tmp_path / "tiny.jsonl", SETTINGS)])
     assert "|" not in text and "Not run with tiny: tables on POS" in text
 
 
 def test_a_report_has_every_table_that_there_are_data_for_and_its_command(tmp_path, ranked):
-    text = report([written(tmp_path / "tiny.jsonl", *ranked.records)])
+    text = write_up([written(tmp_path / "tiny.jsonl", *ranked.records)])
     titles = [line.removeprefix("## ") for line in text.splitlines() if line.startswith("## ")]
     assert titles == [
         "What was run",
@@ -602,7 +597,7 @@ LINES = sorted((ROOT / "docs/results/reproduce").glob("*.jsonl"))
 
 
 def test_the_committed_tables_are_those_of_the_committed_lines():
-    assert (ROOT / "docs/results/reproduce/tables.md").read_text(encoding="utf-8") == report(LINES)
+    assert (ROOT / "docs/results/reproduce/tables.md").read_text(encoding="utf-8") == write_up(LINES)
 
 
 def test_the_readme_has_the_main_figures_as_the_lines_give_them():

@@ -15,7 +15,8 @@ from drw_hf.detection import probe_suspect
 from drw_hf.evidence import verify_evidence
 from drw_hf.experiments import theft as scene
 from drw_hf.experiments import tracing
-from drw_hf.experiments.tracing import SharedMatrix, leak, make_ring, search, uniformity
+from drw_hf.experiments.measurements import Measurement, uniformity
+from drw_hf.experiments.tracing import SharedMatrix, leak, make_ring, search
 from drw_hf.keys import UserProof, verify_proof
 
 TAGGER = "token-classification"
@@ -180,12 +181,13 @@ def test_the_experiment_goes_on_where_it_was_stopped(tmp_path, monkeypatch):
 
     def parts(*_):
         for name in ("first", "second"):
-            yield name, lambda name=name: measured.append(name) or {}
+            yield Measurement({"part": name}, lambda name=name: measured.append(name) or {})
 
     monkeypatch.setattr(tracing, "parts", parts)
     output = tmp_path / "lines.jsonl"
     output.write_text('{"part": "first"}\n')
-    tracing.measure(output, 10, 10, [1])
+    monkeypatch.setattr("sys.argv", ["tracing", "--output", str(output)])
+    tracing.main()
     assert measured == ["second"] and len(output.read_text().splitlines()) == 2
 
 

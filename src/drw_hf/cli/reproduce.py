@@ -2,23 +2,19 @@
 
 import collections
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..errors import JobsFailedError
 from . import options as shared
 from .output import INTERRUPTED, Outcome, disable_bars, prints_outcome, show_progress
 
 if TYPE_CHECKING:
     from ..experiments.costs import Costs
-    from ..experiments.jobs import Job
-    from ..experiments.profiles import Profile
     from ..experiments.runs import Run
 
-REPORT = "tables.md"
+TABLES = "tables.md"
 
 
 @prints_outcome
@@ -69,18 +65,18 @@ def reproduce(
     """Repeat the paper: train victims, thieves and innocents, test them all, and write the tables and figures.
 
     Every job (a model to train, to probe or to score) writes one line of JSON as it ends; stopped and started again,
-    a run goes on where it was. The paper's own size is the profile paper, for GPUs; tiny takes a minute or two a
-    student on one CPU core.
+    a run goes on where it was. The paper's own size is the profile paper, for GPUs; tiny takes a minute or two per
+    student on one CPU core. It needs the extra experiments: pip install "drw_hf[experiments]".
 
     \b
     Example: drw-hf reproduce tiny --data my-data --dry-run
     Example: drw-hf reproduce tiny --task pos --students 2 --workers 2 --data my-data
     Example: drw-hf reproduce paper --part tables --part epsilon --workers 8
     """
-    from ..experiments.costs import Costs
+    from ..experiments.costs import Costs, progress_bar
     from ..experiments.jobs import make_jobs
     from ..experiments.profiles import load_profile
-    from ..experiments.runs import Bar, Run, start_workers, visible_gpus, watch, work_through
+    from ..experiments.runs import Run, start_workers, visible_gpus, watch, work_through
     from ..experiments.work import Workshop
 
     if report:
@@ -94,39 +90,40 @@ def reproduce(
         other_encoder=other_encoder is not None,
     )
     folder = (work or output / "work") / chosen.name
-    workshop = Workshop(chosen, folder, data, other_encoder)
-    this = Run(workshop, jobs, output / f"{chosen.name}.jsonl")
+    run = Run(Workshop(chosen, folder, data, other_encoder), jobs, output / f"{chosen.name}.jsonl")
+    costs = Costs.of(run.workshop, (job.task for job in jobs))
     shown = show_progress()
     if dry_run:
-        return _cost(this, workers)
-    this.prepare()
+        return _cost(run, costs, workers)
+    _check_libraries()
+    run.prepare()
     if worker:
         _quieten()
-        work_through(this)
+        work_through(run)
         return Outcome({}, "")
-    this.forget_failures()
-    bar = Bar(this, Costs.of(workshop, (job.task for job in jobs)), workers, shown)
+    run.forget_failures()
     try:
-        # Of several GPUs, Trainer would take all at once, and train with larger batches than the profile says.
-        if workers > 1 or len(visible_gpus()) > 1:
-            watch(this, start_workers([*sys.argv[1:], "--worker"], workers, folder), bar.update)
-        else:
-            _quieten()
-            work_through(this, bar.update)
+        with progress_bar(run, costs, workers, shown) as update:
+            # Of several GPUs, Trainer would take all at once, and train with larger batches than the profile says.
+            if workers > 1 or len(visible_gpus()) > 1:
+                watch(run, start_workers([*sys.argv[1:], "--worker"], workers, folder), update)
+            else:
+                _quieten()
+                work_through(run, update)
     except KeyboardInterrupt:
         typer.echo("Interrupted. The jobs that ended are kept: the same command goes on where it stopped.", err=True)
         raise typer.Exit(INTERRUPTED) from None
-    finally:
-        bar.close()
-    left = this.open_jobs(this.done())
     outcome = _report(output)
-    if left:
-        why = f"{this.failures} says why" if this.failures.exists() else "its workers ended before their time"
-        raise JobsFailedError(
-            f"{len(left)} of {len(jobs)} jobs are not done, {left[0].name!r} first; {why}, and the same command tries "
-            "them again"
-        )
+    run.check_finished()
     return outcome
+
+
+def _check_libraries() -> None:
+    """What is missing is said now, not by a job in the night."""
+    from ..experiments.libraries import library
+
+    for name in ("pandas", "seqeval"):
+        library(name)
 
 
 def _quieten() -> None:
@@ -138,66 +135,53 @@ def _quieten() -> None:
 
 
 def _report(output: Path) -> Outcome:
-    from ..experiments import figures
-    from ..experiments import report as reporting
-    from ..experiments.runs import read_lines
+    from ..experiments.figures import draw_all
+    from ..experiments.lines import read_lines
+    from ..experiments.write_up import write_up
 
     files = sorted(file for file in output.glob("*.jsonl") if not file.name.endswith(".failed.jsonl"))
     if not any(read_lines(file) for file in files):
         raise typer.BadParameter(f"{output} holds no results yet; run without --report first")
-    text = reporting.report(files)
-    (output / REPORT).write_text(text, encoding="utf-8")
-    drawn = figures.draw_all(files, output)
-    document = {"lines": [str(file) for file in files], "tables": str(output / REPORT)}
-    document["figures"] = [str(file) for file in drawn]
-    return Outcome(document, f"{text}\nWrote {output / REPORT} and {len(drawn)} figures.")
+    text, tables = write_up(files), output / TABLES
+    tables.write_text(text, encoding="utf-8")
+    drawn = [str(file) for file in draw_all(files, output)]
+    document = {"lines": [str(file) for file in files], "tables": str(tables), "figures": drawn}
+    return Outcome(document, f"{text}\nWrote {tables} and {len(drawn)} figures.")
 
 
-def _cost(this: "Run", workers: int) -> Outcome:
+def _cost(run: "Run", costs: "Costs", workers: int) -> Outcome:
     """The jobs that are still to do, and what they would cost here."""
-    from ..experiments.costs import Costs, bytes_per_model, operations_per_token
-    from ..experiments.runs import in_words
+    from ..experiments.costs import bytes_per_model, in_words, operations_per_token, tokens_per_second
+    from ..experiments.jobs import KINDS
 
-    profile = this.workshop.profile
-    done = this.done()
-    todo = this.open_jobs(done)
-    costs = Costs.of(this.workshop, (job.task for job in this.jobs))
+    profile, done = run.workshop.profile, run.done()
+    todo = run.open_jobs(done)
     tokens = sum(costs.of_job(job) for job in todo)
-    seconds = costs.seconds(todo, done.values())
-    how = "by the jobs done so far"
+    seconds, how = costs.seconds(todo, done.values()), "by the jobs done so far"
     if seconds is None and todo:
-        seconds, how = tokens / _speed(profile, costs), "by timing some steps of training now"
+        length = round(max(costs.tokens.values()))
+        largest = max(settings.student.batch_size for settings in profile.settings.values())
+        seconds = tokens / tokens_per_second(profile.encoder, length, largest)
+        how = "by timing some steps of training now"
     seconds = (seconds or 0.0) / workers
     document: dict[str, Any] = {
         "profile": profile.name,
         "jobs": [job.name for job in todo],
-        "done": len(this.jobs) - len(todo),
+        "done": len(run.jobs) - len(todo),
         "tokens": round(tokens),
         "operations": tokens * operations_per_token(profile.encoder),
         "seconds": round(seconds),
         "bytes": round(bytes_per_model(profile.encoder) * sum(job.kind in ("victim", "student") for job in todo)),
     }
-    lines = [job.name for job in todo]
-    lines += ["", f"{len(todo)} jobs to do ({_counts(todo)}), {document['done']} done."]
-    lines.append(
+    counts = collections.Counter(job.kind for job in todo)
+    counted = ", ".join(f"{counts[kind]} {kind}" for kind in KINDS if counts[kind]) or "none"
+    lines = [
+        *document["jobs"],
+        "",
+        f"{len(todo)} jobs to do ({counted}), {document['done']} done.",
         f"About {tokens / 1e6:,.0f} million tokens forward (a training step counts three times), "
         f"{document['operations'] / 1e15:,.1f} × 10¹⁵ operations; on this machine with {workers} "
-        f"worker{'s' if workers > 1 else ''} {in_words(seconds)}, {how}."
-    )
-    lines.append(f"The models take {document['bytes'] / 1e9:,.1f} GB in {this.workshop.folder}.")
+        f"worker{'s' if workers > 1 else ''} {in_words(seconds)}, {how}.",
+        f"The models take {document['bytes'] / 1e9:,.1f} GB in {run.workshop.folder}.",
+    ]
     return Outcome(document, "\n".join(lines))
-
-
-def _speed(profile: "Profile", costs: "Costs") -> float:
-    from ..experiments.costs import tokens_per_second
-
-    length = round(max(costs.tokens.values()))
-    largest = max(settings.student.batch_size for settings in profile.settings.values())
-    return tokens_per_second(profile.encoder, length, largest)
-
-
-def _counts(jobs: Sequence["Job"]) -> str:
-    from ..experiments.jobs import KINDS
-
-    counts = collections.Counter(job.kind for job in jobs)
-    return ", ".join(f"{counts[kind]} {kind}" for kind in KINDS if counts[kind]) or "none"

@@ -7,81 +7,87 @@ and sentence classifiers; from scratch and, with ``--pretrained PATH``, from a p
 Every probe is then tested with a thousand fresh random keys, and with one key that is the same for all. The share of
 p ≤ α must be α, give or take what chance gives to so many tests.
 
-A line of JSON is written as each model ends, and a run that is started again goes on; ``--report`` prints the summary.
+A line of JSON is written as each model ends, and a run that is started again goes on; ``--report`` writes the summary.
 """
 
-import argparse
-import json
+import dataclasses
 import secrets
-import tempfile
+from argparse import Namespace
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
+from ..asking.models import PLAIN
+from ..checks import numbers_of
 from ..detection.detect import _amplitudes
-from ..detection.probing import Probe, probe_suspect
+from ..detection.probing import Probe
 from ..detection.significance import NullLaw
 from ..keys import WatermarkKey
-from ..keys.choices import Task
-from .theft import CLASSES, Theft, make_theft, steal, train_on_gold
+from ..keys.choices import LABEL_KINDS, LabelKind, Task
+from .cells import table
+from .lines import Record, read_lines
+from .measurements import LEVELS, Measurement, command_parser, expected_shares, rounded, run_command
+from .theft import CORPORA, Theft, make_theft, steal, train_on_gold
 
-LEVELS = (0.05, 0.01, 0.001)
 FIXED_SECRET = bytes(range(100, 132))
 TAGGER: Task = "token-classification"
 CLASSIFIER: Task = "sequence-classification"
+VARIANTS = ("with the victim", "without")
+
+Made = tuple[Any, Any]  # a model and its tokenizer
 
 
-def innocents(folder: str, pretrained: str | None) -> Iterator[tuple[str, Task, Callable[[Theft], tuple[Any, Any]]]]:
-    """Names, tasks and makers of the models; a maker returns the model and its tokenizer."""
+def on_gold(theft: Theft, folder: str, seed: int) -> Made:
+    """A model of right labels."""
+    epochs = 4 if theft.task == TAGGER else 3
+    return train_on_gold(theft.task, theft.tokenizer, theft.queries, folder, seed, epochs), theft.tokenizer
 
-    def on_gold(seed: int) -> Callable:
-        return lambda theft: (
-            train_on_gold(theft.task, theft.tokenizer, theft.queries, folder, seed, 4 if theft.task == TAGGER else 3),
-            theft.tokenizer,
-        )
 
-    def of_clean_victim(seed: int, label_kind: str) -> Callable:
-        return lambda theft: (
-            steal(theft, theft.victim, folder, seed=seed, epochs=6, label_kind=label_kind),
-            theft.tokenizer,
-        )
+def of_clean_victim(theft: Theft, folder: str, seed: int, label_kind: LabelKind) -> Made:
+    """A student of the victim without its mark."""
+    return steal(theft, theft.victim, folder, seed=seed, epochs=6, label_kind=label_kind), theft.tokenizer
 
-    def from_pretrained(seed: int) -> Callable:
-        def make(theft: Theft) -> tuple[Any, Any]:
-            from transformers import AutoTokenizer
 
-            model_class, _, labels, _ = CLASSES[theft.task]
-            torch.manual_seed(seed)
-            model = model_class.from_pretrained(
-                pretrained,
-                dtype=torch.float32,
-                id2label=dict(enumerate(labels)),
-                label2id={label: i for i, label in enumerate(labels)},
-            )
-            tokenizer = AutoTokenizer.from_pretrained(pretrained)
-            rows = theft.queries.select(range(1000))
-            return train_on_gold(theft.task, tokenizer, rows, folder, seed, 2, model, 2e-4), tokenizer
+def from_pretrained(theft: Theft, folder: str, seed: int, path: str) -> Made:
+    """A model of right labels that starts from a pretrained encoder."""
+    from transformers import AutoTokenizer
 
-        return make
+    labels = CORPORA[theft.task].labels
+    torch.manual_seed(seed)
+    model = PLAIN[theft.task].from_pretrained(
+        path, dtype=torch.float32, id2label=dict(enumerate(labels)), label2id=numbers_of(labels)
+    )
+    tokenizer = AutoTokenizer.from_pretrained(path)
+    rows = theft.queries.select(range(1000))
+    model = train_on_gold(theft.task, tokenizer, rows, folder, seed, 2, model, learning_rate=2e-4)
+    return model, tokenizer
 
+
+def innocents(options: Namespace, folder: str) -> Iterator[Measurement]:
+    """What is measured."""
+    for name, task, make in models(options.pretrained):
+        yield Measurement({"model": name}, partial(measure, task, make, folder, options.keys))
+
+
+def models(pretrained: str | None) -> Iterator[tuple[str, Task, Callable[[Theft, str], Made]]]:
+    """Names, tasks and makers of the models."""
     for task, n_gold in ((TAGGER, 6), (CLASSIFIER, 5)):
-        for seed in range(n_gold):
-            yield f"{task}, gold labels, seed {10 + seed}", task, on_gold(10 + seed)
-        for label_kind, seeds in (("soft", (20, 21)), ("hard", (22, 23))):
+        for seed in range(10, 10 + n_gold):
+            yield f"{task}, gold labels, seed {seed}", task, partial(on_gold, seed=seed)
+        for label_kind, seeds in zip(LABEL_KINDS, ((20, 21), (22, 23)), strict=True):
             for seed in seeds:
-                yield (
-                    f"{task}, {label_kind} labels of the unwatermarked victim, seed {seed}",
-                    task,
-                    of_clean_victim(seed, label_kind),
-                )
+                name = f"{task}, {label_kind} labels of the unwatermarked victim, seed {seed}"
+                yield name, task, partial(of_clean_victim, seed=seed, label_kind=label_kind)
     if pretrained:
         for task in (TAGGER, CLASSIFIER):
-            yield f"{task}, gold labels, pretrained encoder", task, from_pretrained(30)
+            name = f"{task}, gold labels, pretrained encoder"
+            yield name, task, partial(from_pretrained, seed=30, path=pretrained)
     else:
-        yield f"{TAGGER}, gold labels, seed 16", TAGGER, on_gold(16)
+        yield f"{TAGGER}, gold labels, seed 16", TAGGER, partial(on_gold, seed=16)
 
 
 def p_values(probe: Probe, keys: list[WatermarkKey]) -> list[float]:
@@ -92,79 +98,43 @@ def p_values(probe: Probe, keys: list[WatermarkKey]) -> list[float]:
     return [null.test(null.statistic(*key.entries(amplitudes.token_ids))).p_value for key in keys]
 
 
-def measure(output: Path, n_keys: int, pretrained: str | None) -> None:
-    """Train, probe and test every model that the output does not hold yet."""
-    done = {json.loads(line)["model"] for line in output.read_text().splitlines()} if output.exists() else set()
-    output.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory() as folder:
-        for name, task, make in innocents(folder, pretrained):
-            if name in done:
-                continue
-            theft = make_theft(task, folder)
-            model, tokenizer = make(theft)
-            record: dict[str, Any] = {"model": name, "task": task, "n_keys": n_keys}
-            for variant, victim in (("with the victim", theft.victim), ("without", None)):
-                probe = probe_suspect(
-                    model,
-                    theft.text(theft.unseen),
-                    key=theft.key(secret=FIXED_SECRET),
-                    tokenizer=theft.tokenizer,
-                    suspect_tokenizer=tokenizer,
-                    victim=victim,
-                    cache_dir=folder,
-                    progress=False,
-                )
-                fresh = [theft.key(secret=secrets.token_bytes(32)) for _ in range(n_keys)]
-                record[variant] = {
-                    "p_values": [float(f"{p:.4g}") for p in p_values(probe, fresh)],
-                    "fixed_key": p_values(probe, [theft.key(secret=FIXED_SECRET)])[0],
-                }
-            with output.open("a") as file:
-                file.write(json.dumps(record) + "\n")
-            print(f"{name}: done", flush=True)
+def measure(task: Task, make: Callable[[Theft, str], Made], folder: str, n_keys: int) -> Record:
+    """Train, probe and test one model."""
+    theft = make_theft(task, folder)
+    model, tokenizer = make(theft, folder)
+    fixed = theft.key(secret=FIXED_SECRET)
+    probe = theft.probe(model, theft.unseen, fixed, folder, suspect_tokenizer=tokenizer)
+    record: Record = {"task": task, "n_keys": n_keys}
+    for variant, one in zip(VARIANTS, (probe, dataclasses.replace(probe, victim=None)), strict=True):
+        fresh = [theft.key(secret=secrets.token_bytes(32)) for _ in range(n_keys)]
+        record[variant] = {"p_values": rounded(p_values(one, fresh)), "fixed_key": p_values(one, [fixed])[0]}
+    return record
 
 
 def report(output: Path) -> str:
     """A Markdown summary of the raw lines."""
-    records = [json.loads(line) for line in output.read_text().splitlines()]
-    lines = [f"{len(records)} innocent models, {records[0]['n_keys']:,} fresh keys each.", ""]
-    lines += ["| | p ≤ 0.05 | p ≤ 0.01 | p ≤ 0.001 |", "| --- | --- | --- | --- |"]
-    for variant in ("with the victim", "without"):
+    records = read_lines(output)
+    rows = []
+    for variant in VARIANTS:
         pooled = np.concatenate([record[variant]["p_values"] for record in records])
-        shares = [f"{np.mean(pooled <= level):.4%}" for level in LEVELS]
-        lines.append(f"| {variant}, {len(pooled):,} tests | {' | '.join(shares)} |")
-    n_tests = sum(record["n_keys"] for record in records)
-    intervals = [binomial_interval(n_tests, level) for level in LEVELS]
-    within = " | ".join(f"{low / n_tests:.4%} to {high / n_tests:.4%}" for low, high in intervals)
-    lines.append(f"| 99.9 % of honest tests give | {within} |")
-    lines += ["", "One key for all models, its p-values:", ""]
-    for variant in ("with the victim", "without"):
-        fixed = sorted(record[variant]["fixed_key"] for record in records)
-        lines.append(f"- {variant}: " + ", ".join(f"{p:.3f}" for p in fixed))
-    return "\n".join([*lines, ""])
-
-
-def binomial_interval(n: int, p: float, cover: float = 0.999) -> tuple[int, int]:
-    """The central interval of a binomial count."""
-    counts = np.arange(n + 1)
-    log_factorials = torch.lgamma(torch.arange(n + 2, dtype=torch.float64) + 1).numpy()
-    log_pmf = log_factorials[n] - log_factorials[counts] - log_factorials[n - counts]
-    cumulated = np.cumsum(np.exp(log_pmf + counts * np.log(p) + (n - counts) * np.log1p(-p)))
-    tail = (1.0 - cover) / 2.0
-    return int(np.searchsorted(cumulated, tail)), int(np.searchsorted(cumulated, 1.0 - tail))
+        shares = {f"p ≤ {level}": f"{np.mean(pooled <= level):.4%}" for level in LEVELS}
+        rows.append({"": f"{variant}, {len(pooled):,} tests", **shares})
+    within = expected_shares(sum(record["n_keys"] for record in records))
+    ranges = {f"p ≤ {level}": f"{low:.4%} to {high:.4%}" for level, (low, high) in within.items()}
+    rows.append({"": "99.9 % of honest tests give", **ranges})
+    pieces = [f"{len(records)} innocent models, {records[0]['n_keys']:,} fresh keys each.", table(rows)]
+    pieces.append("One key for all models, its p-values:")
+    fixed = {variant: sorted(record[variant]["fixed_key"] for record in records) for variant in VARIANTS}
+    pieces.append("\n".join(f"- {variant}: {', '.join(f'{p:.3f}' for p in fixed[variant])}" for variant in VARIANTS))
+    return "\n\n".join(pieces) + "\n"
 
 
 def main() -> None:
     """The command."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--output", type=Path, required=True, help="JSON lines, one a model")
-    parser.add_argument("--keys", type=int, default=1000, help="random keys a model (default: 1000)")
+    parser = command_parser(__doc__)
+    parser.add_argument("--keys", type=int, default=1000, help="random keys per model (default: 1000)")
     parser.add_argument("--pretrained", help="folder of a pretrained BERT encoder, for two of the models")
-    parser.add_argument("--report", action="store_true", help="only write the summary beside the output")
-    options = parser.parse_args()
-    if not options.report:
-        measure(options.output, options.keys, options.pretrained)
-    options.output.with_suffix(".md").write_text(report(options.output))
+    run_command(parser, innocents, report)
 
 
 if __name__ == "__main__":

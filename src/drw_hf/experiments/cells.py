@@ -1,48 +1,50 @@
 """Cells of tables in Markdown.
 
-A cell for which nothing was run is "—". Where ranges or means are given, the number of students stands beside.
+A cell for which nothing was run is "—". Where ranges or means are given, the number of students stands beside, if it
+is not the row's.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
-from .results import WHERE, Statistic, Suspect, finite, values
-from .tasks import TASKS
+from .results import WHERE, finite
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 NOTHING = "—"
 
 
-def number(value: float, digits: int) -> str:
+def number(value: float | None, digits: int) -> str:
     """A number with a real minus, and none before a zero."""
-    return f"{round(value, digits) + 0.0:.{digits}f}".replace("-", "−")
+    return NOTHING if value is None else f"{round(float(value), digits) + 0.0:.{digits}f}".replace("-", "−")
 
 
-def per_cent(value: float | None) -> str:
-    """A figure that is in per cent already."""
-    return NOTHING if value is None else number(value, 1)
-
-
-def from_to(low: float, high: float, digits: int) -> str:
+def from_to(low: float, high: float, digits: int = 1) -> str:
     """A range; one number where its ends read alike."""
     ends = number(low, digits), number(high, digits)
     return ends[0] if ends[0] == ends[1] else (" to " if low < 0 else "–").join(ends)
 
 
-def span(found: Sequence[float], digits: int, n: int) -> str:
-    """The least and the largest of a row of n."""
-    known = finite(found)
-    text = from_to(min(known), max(known), digits) if known else NOTHING
-    return text + _counted(len(known), n)
+def span(some: "DataFrame", column: str, digits: int) -> str:
+    """The least and the largest of a row's suspects."""
+    known = finite(some[column])
+    text = from_to(known.min(), known.max(), digits) if len(known) else NOTHING
+    return text + _counted(len(known), len(some))
 
 
-def mean(found: Sequence[float], digits: int, n: int) -> str:
-    """The mean of a row of n."""
-    known = finite(found)
-    text = number(sum(known) / len(known), digits) if known else NOTHING
-    return text + _counted(len(known), n)
+def mean(some: "DataFrame", column: str, digits: int = 1) -> str:
+    """The mean of a row's suspects."""
+    known = finite(some[column])
+    return (number(known.mean(), digits) if len(known) else NOTHING) + _counted(len(known), len(some))
+
+
+def with_number(cell: str, n: int) -> str:
+    """A cell of so many suspects, where that is to be said in any case."""
+    return f"{cell} (n {n})" if n else NOTHING
 
 
 def _counted(count: int, n: int) -> str:
-    """Said only where it is not the row's number."""
     return f" (n {count})" if 0 < count != n else ""
 
 
@@ -54,17 +56,15 @@ def precision(found: tuple[float, int, int] | None, n: tuple[int, int] | None = 
     return text if found[1:] == n else f"{text} (n {found[1]} + {found[2]})"
 
 
-def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Rows under their head."""
-    lines = [f"| {' | '.join(head)} |", "| --- " * len(head) + "|"]
-    return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in rows)])
-
-
-def both(suspects: Sequence[Suspect], statistic: Statistic, digits: int = 1) -> str:
+def both(some: "DataFrame", statistic: str) -> str:
     """The mean on queries and on unseen text."""
-    return " / ".join(mean(values(suspects, statistic, where), digits, len(suspects)) for where in WHERE)
+    return " / ".join(mean(some, f"{statistic}, {where}") for where in WHERE)
 
 
-def place(profile: str, task: str) -> tuple[str, str]:
-    """A row's first two cells."""
-    return TASKS[task].title, profile
+def table(rows: Sequence[Mapping[str, str]]) -> str:
+    """Rows under the names of their columns, those of the first row; nothing without rows."""
+    if not rows:
+        return ""
+    head = list(rows[0])
+    lines = [head, ["---"] * len(head), *([row.get(name, "") for name in head] for row in rows)]
+    return "\n".join(f"| {' | '.join(line)} |".replace("  ", " ") for line in lines)

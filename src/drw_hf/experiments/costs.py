@@ -1,37 +1,30 @@
 """What jobs cost: an estimate from their size, brought to seconds by the jobs that have ended."""
 
+import contextlib
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from .jobs import GOLD, Job, Student
 from .profiles import Encoder, Profile
+from .runs import Run
 from .work import Workshop
 
 _SAMPLED = 400  # rows from which the length of a task's texts is estimated
 _SPECIAL = 2
-_PIECES = 1.3  # word pieces a word
+_PIECES = 1.3  # word pieces per word
 _FEW = 4  # texts of a timed step on a CPU
 _BACKWARD = 3.0  # a step of training, in forward passes
 
 
 @dataclass(frozen=True)
 class Costs:
-    """The forward passes that jobs are worth, in tokens.
-
-    Attributes
-    ----------
-    profile : Profile
-    rows : mapping
-        Training rows of every task, and rows that it is evaluated on.
-    tokens : mapping
-        Tokens of a text of every task, on average.
-    """
+    """The forward passes that jobs are worth, in tokens."""
 
     profile: Profile
-    rows: Mapping[str, tuple[int, int]]
-    tokens: Mapping[str, float]
+    rows: Mapping[str, tuple[int, int]]  # of every task: training rows, and rows that it is evaluated on
+    tokens: Mapping[str, float]  # of every task: tokens per text, on average
 
     @classmethod
     def of(cls, workshop: Workshop, tasks: Iterable[str]) -> "Costs":
@@ -53,20 +46,15 @@ class Costs:
         """Tokens passed forward, a step back counted as two more."""
         settings = self.profile.settings[job.task]
         train, evaluated = self.rows[job.task]
-        texts = 0.0
-        if job.kind == "victim":
-            texts = _BACKWARD * train * settings.victim.epochs + evaluated
-        elif job.kind == "student":
-            assert job.student is not None  # it is the job
-            asked = train / 2 * job.student.queries
-            texts = _BACKWARD * train / 2 * settings.student.epochs + evaluated  # who asks less trains longer
-            texts += 0 if job.student.teacher == GOLD else asked
-        elif job.kind == "probe":
-            texts = train
-        elif job.kind == "score":
-            texts = train / 10
-        elif job.kind == "accuracy":
-            texts = evaluated
+        texts = {
+            "victim": _BACKWARD * train * settings.victim.epochs + evaluated,
+            "student": _BACKWARD * train / 2 * settings.student.epochs + evaluated,  # who asks less trains longer
+            "probe": train,
+            "score": train / 10,
+            "accuracy": evaluated,
+        }[job.kind]
+        if job.kind == "student" and job.student and job.student.teacher != GOLD:
+            texts += train / 2 * job.student.queries
         return texts * self.tokens[job.task]
 
     def seconds(self, jobs: Iterable[Job], records: Iterable[Mapping[str, Any]]) -> float | None:
@@ -98,7 +86,7 @@ def operations_per_token(encoder: Encoder) -> float:
 
 
 def bytes_per_model(encoder: Encoder) -> float:
-    """What a saved model takes: four bytes a weight of the layers and the word embeddings."""
+    """What a saved model takes: four bytes per weight of the layers and the word embeddings."""
     return 4.0 * (operations_per_token(encoder) / 2.0 + encoder.vocabulary * encoder.width)
 
 
@@ -108,22 +96,15 @@ def tokens_per_second(encoder: Encoder, length: int, batch_size: int, steps: int
     A CPU is as fast with a few texts as with many, and a large model would keep it busy for minutes.
     """
     import torch
-    from transformers import BertConfig, BertForTokenClassification
+    from transformers import BertForTokenClassification
 
     device = "cuda" if torch.cuda.is_available() else "cpu"
     batch_size = batch_size if device == "cuda" else min(batch_size, _FEW)
-    config = BertConfig(
-        vocab_size=encoder.vocabulary,
-        hidden_size=encoder.width,
-        num_hidden_layers=encoder.layers,
-        num_attention_heads=encoder.heads,
-        intermediate_size=encoder.inner,
-        num_labels=9,  # type: ignore[call-arg]  # a property of the base class, which its __init__ takes all the same
-    )
+    config = encoder.config([str(number) for number in range(9)])
     model: torch.nn.Module = BertForTokenClassification(config)  # a module's .to() has types, transformers' has not
     model.to(device)
     optimizer = torch.optim.AdamW(model.parameters(), fused=True)
-    tokens = torch.randint(0, encoder.vocabulary, (batch_size, length), device=device)
+    tokens = torch.randint(0, encoder.vocabulary, (batch_size, min(length, encoder.max_length)), device=device)
     labels = torch.zeros_like(tokens)
     for step in range(steps + 1):
         if step == 1:  # the first one warms up
@@ -134,3 +115,33 @@ def tokens_per_second(encoder: Encoder, length: int, batch_size: int, steps: int
         if device == "cuda":
             torch.cuda.synchronize()
     return steps * tokens.numel() * _BACKWARD / (time.perf_counter() - start)
+
+
+@contextlib.contextmanager
+def progress_bar(run: Run, costs: Costs, workers: int, shown: bool) -> Iterator[Callable[[], None]]:
+    """A bar of jobs whose remaining time comes from what such jobs have taken so far; gives what updates it."""
+    from tqdm.auto import tqdm
+
+    look = {"bar_format": "{l_bar}{bar}| {n_fmt}/{total_fmt} jobs, {postfix}", "desc": run.workshop.profile.name}
+    with tqdm(total=len(run.jobs), disable=not shown, **look) as bar:
+
+        def update() -> None:
+            done = run.done()
+            todo = run.open_jobs(done)
+            bar.n = len(run.jobs) - len(todo)
+            left = costs.seconds(todo, done.values())
+            bar.set_postfix_str(
+                "time left not known yet" if left is None else f"about {in_words(left / workers)} left"
+            )
+
+        update()
+        yield update
+
+
+def in_words(seconds: float) -> str:
+    """A duration as people say it."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    if seconds < 5400:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h"

@@ -6,20 +6,23 @@ None.
 
 import math
 import os
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ..detection.result import _power_of_ten
+import numpy as np
+
+from ..wording import small_p
 from .goals import LARGEST_INNOCENT
-from .jobs import CASE_SEED, CASE_TASK, GOLD, WATERMARKED, Student
+from .jobs import CASE_SEED, CASE_TASK, GOLD, LABELS, WATERMARKED, Student
+from .lines import Record
 from .results import (
-    LABELS,
+    P_SNR,
     WHERE,
-    Record,
     Results,
-    Statistic,
-    Suspect,
+    Setting,
+    Z,
     by_category,
     by_epsilon,
     by_limit,
@@ -27,13 +30,15 @@ from .results import (
     finite,
     load,
     mean_average_precision,
-    p_snr,
-    values,
-    z,
 )
 from .scoring import SPECTRUM
 from .serving import ALL_DRAWN
 from .tasks import TASKS
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+Find = Callable[[Results, str, str], list[Setting]]
 
 # Readable in black and white: shapes and line styles differ, not colours alone.
 _INK, _MARK, _LIGHT = "0.15", "#b5232a", "0.65"
@@ -46,45 +51,25 @@ _OF_PROBES = {
     "queries": {"color": _INK, "marker": "o", "label": "its queries"},
     "unseen": {"color": _MARK, "marker": "s", "markerfacecolor": "white", "label": "unseen text"},
 }
-_STATISTICS: tuple[Statistic, ...] = (p_snr, z)  # what is drawn side by side
-_SURE = 4.753  # z of p = 10⁻⁶
-_DOTTED = f"$P_{{snr}}$ = {LARGEST_INNOCENT:g} (left), p = 10⁻⁶ (right)"
+_SHOWN = {P_SNR: "$P_{snr}$", Z: "z of the exact test"}  # what is drawn side by side
+_LIMITS = {P_SNR: LARGEST_INNOCENT, Z: 4.753}  # z of p = 10⁻⁶
+_LIMITS_SAID = f"$P_{{snr}}$ = {LARGEST_INNOCENT:g} (left), p = 10⁻⁶ (right)"
+_DOTTED = {"color": _LIGHT, "linestyle": ":", "zorder": 0}
 _COSTS = {"expected": "expected cost", "bound": "largest cost", "paper_bound": "the paper's largest cost"}
 _PAPER_PERFECT_FROM = 0.12  # ε from which on the paper's P_snr ranks NER perfectly
 
 
 def draw_all(paths: Iterable[str | os.PathLike], folder: str | os.PathLike) -> list[Path]:
-    """All figures that there are data for.
-
-    Parameters
-    ----------
-    paths : iterable of path-like
-        Files of JSON lines, one for each profile.
-    folder : path-like
-        Where the PNG files go.
-
-    Returns
-    -------
-    list of Path
-        What was written.
-    """
+    """Draw all figures that there are data for, from files of JSON lines; returns what was written."""
     results, folder = load(paths), Path(folder)
     drawn = [
-        case_study(results, folder / f"case-study-{_as_file_name(profile)}.png", profile)
+        case_study(results, folder / f"case-study-{re.sub(r'[^-_0-9A-Za-z]', '-', profile).strip('-')}.png", profile)
         for profile in results.profiles
     ]
-    drawn += [
-        accuracy_against_epsilon(results, folder / "accuracy.png"),
-        map_against_epsilon(results, folder / "epsilon.png"),
-        category(results, folder / "category.png"),
-        tau(results, folder / "tau.png"),
-        limits(results, folder / "limits.png"),
-    ]
+    others = {"accuracy": accuracy_against_epsilon, "epsilon": map_against_epsilon}
+    others |= {"category": category, "tau": tau, "limits": limits}
+    drawn += [draw(results, folder / f"{name}.png") for name, draw in others.items()]
     return [path for path in drawn if path is not None]
-
-
-def _as_file_name(profile: str) -> str:
-    return "".join(letter if letter.isalnum() or letter in "-_" else "-" for letter in profile).strip("-")
 
 
 # -- the case study
@@ -93,13 +78,8 @@ def _as_file_name(profile: str) -> str:
 def case_study(results: Results, path: str | os.PathLike, profile: str | None = None) -> Path | None:
     """Six suspects of the NER victim: their answers over the hash, and the power spectrum of these.
 
-    Parameters
-    ----------
-    results : Results
-    path : path-like
-    profile : str, optional
-        Whose suspects; by default those of the first profile that has any. A student that starts from another encoder
-        may come from another profile, which its title names.
+    They are those of a profile, by default of the first that has any. A student that starts from another encoder may
+    come from another profile, which its title names.
     """
     cases = {name: _cases(results, name) for name in results.profiles}
     profile = next((name for name, found in cases.items() if found), None) if profile is None else profile
@@ -117,7 +97,7 @@ def case_study(results: Results, path: str | os.PathLike, profile: str | None = 
     panels.suptitle(f"{TASKS[CASE_TASK].title}, {profile}", fontsize=12)
     for letter, part in zip("abcdef", panels.subfigures(3, 2, wspace=0.03, hspace=0.03).flat, strict=True):
         if letter in chosen:
-            drawn = _plot_case(part, letter, *chosen[letter], results.setting(profile, "frequency"))
+            drawn = _plot_case(part, letter, *chosen[letter], results.mark_setting(profile, "frequency"))
             handles = max(handles, drawn, key=len)
         else:
             axes = part.subplots()
@@ -131,7 +111,7 @@ def _cases(results: Results, profile: str) -> dict[str, tuple[str, Record]]:
     """Titles and scores of the panels for which there are curves."""
 
     def scores(student: Student, part: str) -> Record:
-        return (results.record(profile, f"score {student.name}") or {}).get(part) or {}
+        return results.record(profile, f"score {student.name}").get(part) or {}
 
     soft = Student(CASE_TASK, WATERMARKED, "soft", CASE_SEED)
     found = {
@@ -153,7 +133,7 @@ def _plot_case(part: Any, letter: str, title: str, record: Record, frequency: fl
     answers, spectrum = part.subplots(1, 2)
     curve, snr = record["curve"], record["p_snr"]["victim"]
     power = "none" if snr is None else f"{snr:.1f}"
-    p = _power_of_ten(record["exact"]["log10_p"])
+    p = small_p(record["exact"]["log10_p"])
     part.suptitle(f"({letter}) {title}: $P_{{snr}}$ = {power}, p = {p}", fontsize=11)
     dots = {"linestyle": "none", "marker": ".", "rasterized": True}
     size = 2.5 if len(curve["hash"]) > 500 else 4
@@ -180,89 +160,75 @@ def _plot_case(part: Any, letter: str, title: str, record: Record, frequency: fl
 
 
 def accuracy_against_epsilon(results: Results, path: str | os.PathLike) -> Path | None:
-    """Accuracy of protected answers against ε: measured, foretold and bounded, a panel for each task and profile."""
+    """Accuracy of protected answers against ε: measured, expected and bounded, a panel for each task and profile."""
     places = [place for place in results.places if results.levels(*place)]
     if not places:
         return None
     columns = min(3, len(places))
-    figure = _figure(max(8, 4 * columns), 3.6 * math.ceil(len(places) / columns) + 0.7)
-    panels = figure.subplots(math.ceil(len(places) / columns), columns, squeeze=False)
+    rows = math.ceil(len(places) / columns)
+    figure = _figure(max(8, 4 * columns), 3.6 * rows + 0.7)
+    panels = figure.subplots(rows, columns, squeeze=False)
     for axes in panels.flat[len(places) :]:
         axes.set_axis_off()
-    for axes, (profile, task) in zip(panels.flat, places, strict=False):
-        _plot_accuracy(axes, results, profile, task)
-    lines, names = panels.flat[0].get_legend_handles_labels()
-    figure.legend(lines, names, loc="outside lower center", ncols=min(columns + 1, 4), fontsize=9)
-    return _save(figure, path)
+    for axes, place in zip(panels.flat, places, strict=False):
+        _plot_accuracy(axes, results, *place)
+        _describe(axes, place, xlabel="watermark level ε", ylabel="accuracy, %")
+    return _save(figure, path, panels[0][0], ncols=min(columns + 1, 4))
 
 
 def _plot_accuracy(axes: Any, results: Results, profile: str, task: str) -> None:
-    record = results.record(profile, f"accuracy {task}")
-    assert record is not None  # its levels are drawn
-    clean = record["clean"]["accuracy"]
+    clean = results.record(profile, f"accuracy {task}")["clean"]["accuracy"]
     titles = {"soft": "argmax soft", "hard": "sampling hard", ALL_DRAWN: "sampling hard, all drawn"}
     for labels, title in titles.items():
         levels = [level for level in results.levels(profile, task) if level["labels"] == labels]
         levels.sort(key=lambda level: level["epsilon"])
-        at, measured, style = [level["epsilon"] for level in levels], _per_cent(levels, "accuracy"), _OF_LABELS[labels]
-        # A mean may lie outside by a rounding error.
-        below = [max(100.0 * (level["accuracy"] - level["accuracy_low"]), 0.0) for level in levels]
-        above = [max(100.0 * (level["accuracy_high"] - level["accuracy"]), 0.0) for level in levels]
-        axes.errorbar(at, measured, [below, above], **style, markersize=4, linewidth=1.2, capsize=2, label=title)
+        at, style = [level["epsilon"] for level in levels], _OF_LABELS[labels]
+        mean, low, high = (_per_cent(levels, name) for name in ("accuracy", "accuracy_low", "accuracy_high"))
+        errors = [(mean - low).clip(0.0), (high - mean).clip(0.0)]  # a mean may lie outside by a rounding error
+        axes.errorbar(at, mean, errors, **style, markersize=4, linewidth=1.2, capsize=2, label=title)
         if labels == ALL_DRAWN:
             continue
         for name, line, width in (("expected", "--", 1.2), ("bound", ":", 1.2), ("paper_bound", "-.", 0.8)):
             # Costs are what theory and counting share: a victim that is too sure shifts all of its curves.
-            foretold = [100.0 * (clean - level["clean"] + level[name]) for level in levels]
-            axes.plot(at, foretold, line, color=style["color"], linewidth=width, label=f"{_COSTS[name]}, {labels}")
+            expected = 100.0 * clean - _per_cent(levels, "clean") + _per_cent(levels, name)
+            axes.plot(at, expected, line, color=style["color"], linewidth=width, label=f"{_COSTS[name]}, {labels}")
     axes.axhline(100.0 * clean, color=_INK, linewidth=0.6, zorder=0, label="clean")
-    axes.set(xlabel="watermark level ε", ylabel="accuracy, %")
-    axes.set_title(f"{TASKS[task].title}, {profile}", fontsize=10)
 
 
-def _per_cent(levels: Sequence[Record], name: str) -> list[float]:
-    return [100.0 * level[name] for level in levels]
+def _per_cent(levels: Sequence[Record], name: str) -> np.ndarray:
+    return 100.0 * np.array([level[name] for level in levels])
 
 
 def map_against_epsilon(results: Results, path: str | os.PathLike) -> Path | None:
     """mAP of P_snr and of the exact test against ε, on queries and on unseen text."""
-    places = [place for place in results.places if by_epsilon(results, *place) and _has_negatives(results, *place)]
-    if not places:
+    found = _tried(results, by_epsilon)
+    found = {place: tried for place, tried in found.items() if len(results.negatives(*place, "hard"))}
+    if not found:
         return None
-    figure = _figure(10, 3.8 * len(places) + 0.4)
-    panels = figure.subplots(len(places), 2, squeeze=False, sharey=True)
-    for row, (profile, task) in zip(panels, places, strict=True):
-        tried = by_epsilon(results, profile, task)
+    figure = _figure(10, 3.8 * len(found) + 0.4)
+    panels = figure.subplots(len(found), 2, squeeze=False, sharey=True)
+    for row, (place, tried) in zip(panels, found.items(), strict=True):
         for axes, where in zip(row, WHERE, strict=True):
             for labels in LABELS:
-                down = results.negatives(profile, task, labels)
-                _plot_precision(axes, [(at, some) for at, kind, some in tried if kind == labels], down, labels, where)
-            paper = {"color": _LIGHT, "linestyle": ":", "zorder": 0, "label": "the paper is perfect from here on"}
-            axes.axvline(_PAPER_PERFECT_FROM, **paper)
-            axes.set(xlabel="watermark level ε", ylabel="mAP", ylim=(0, 1.08))
+                some = [(at, students) for at, kind, students in tried if kind == labels]
+                _plot_precision(axes, some, results.negatives(*place, labels), labels, where)
+            axes.axvline(_PAPER_PERFECT_FROM, **_DOTTED, label="the paper is perfect from here on")
             axes.set_xticks(sorted({at for at, _, _ in tried}))
             probed = "the students' queries" if where == "queries" else "unseen text"
-            axes.set_title(f"{TASKS[task].title}, {profile}: {probed}", fontsize=10)
-    lines, names = panels[0][0].get_legend_handles_labels()
-    figure.legend(lines, names, loc="outside lower center", ncols=5, fontsize=9)
-    return _save(figure, path)
-
-
-def _has_negatives(results: Results, profile: str, task: str) -> bool:
-    return any(results.negatives(profile, task, labels) for labels in LABELS)
+            _describe(axes, place, f": {probed}", xlabel="watermark level ε", ylabel="mAP", ylim=(0, 1.08))
+    return _save(figure, path, panels[0][0], ncols=5)
 
 
 def _plot_precision(
-    axes: Any, tried: Sequence[tuple[float, list[Suspect]]], down: list[Suspect], labels: str, where: str
+    axes: Any, tried: Sequence[tuple[float, "DataFrame"]], down: "DataFrame", labels: str, where: str
 ) -> None:
-    for statistic, name in ((p_snr, "$P_{snr}$"), (z, "exact test")):
-        found = [(at, mean_average_precision(some, down, statistic, where)) for at, some in tried]
+    # Of marks on the same spot the larger ones show around the smaller.
+    large = {"markersize": 11, "markerfacecolor": "none", "linestyle": "--", "linewidth": 0.9}
+    small = {"markersize": 7 if labels == "soft" else 3.5, "linestyle": "-", "linewidth": 1.4}
+    for statistic, name, look in ((P_SNR, "$P_{snr}$", large), (Z, "exact test", small)):
+        found = [(at, mean_average_precision(some, down, f"{statistic}, {where}")) for at, some in tried]
         known = [(at, precision[0]) for at, precision in found if precision is not None]
         if known:
-            # Of marks on the same spot the larger ones show around the smaller.
-            look = {"markersize": 11, "markerfacecolor": "none", "linestyle": "--", "linewidth": 0.9}
-            if statistic is z:
-                look = {"markersize": 7 if labels == "soft" else 3.5, "linestyle": "-", "linewidth": 1.4}
             axes.plot(*zip(*known, strict=True), **_OF_LABELS[labels], **look, label=f"{name}, {labels}")
 
 
@@ -271,85 +237,67 @@ def _plot_precision(
 
 def category(results: Results, path: str | os.PathLike) -> Path | None:
     """P_snr and z by target class, a mark for each student."""
-    return _dots(results, path, by_category, lambda setting, labels: f"{setting}, {labels}")
+    return _dots(results, path, by_category, "{setting}, {labels}")
 
 
 def limits(results: Results, path: str | os.PathLike) -> Path | None:
     """P_snr and z of thieves who learn less of the mark, a mark for each student."""
-    return _dots(results, path, by_limit, lambda setting, labels: setting)
+    return _dots(results, path, by_limit, "{setting}")
 
 
-def _dots(results: Results, path: str | os.PathLike, find: Any, name: Any) -> Path | None:
-    tried = [(place, find(results, *place)) for place in results.places]
-    tried = [(place, found) for place, found in tried if found]
-    if not tried:
+def _dots(results: Results, path: str | os.PathLike, find: Find, name: str) -> Path | None:
+    found = _tried(results, find)
+    if not found:
         return None
-    heights = [0.34 * len(found) + 1.1 for _, found in tried]
+    heights = [0.34 * len(tried) + 1.1 for tried in found.values()]
     figure = _figure(12, sum(heights) + 0.4)
-    panels = figure.subplots(len(tried), 2, squeeze=False, height_ratios=heights)
-    for row, ((profile, task), found) in zip(panels, tried, strict=True):
-        for axes, statistic in zip(row, _STATISTICS, strict=True):
-            for place, (_, _, some) in enumerate(found):
-                _plot_dots(axes, place, some, statistic)
-            line = {"color": _LIGHT, "linestyle": ":", "zorder": 0}
-            axes.axvline(LARGEST_INNOCENT if statistic is p_snr else _SURE, label=_DOTTED, **line)
-            axes.set_yticks(range(len(found)), [name(setting, labels) for setting, labels, _ in found])
-            axes.set_ylim(len(found) - 0.4, -0.6)
-            axes.set_xlabel("$P_{snr}$" if statistic is p_snr else "z of the exact test")
+    panels = figure.subplots(len(found), 2, squeeze=False, height_ratios=heights)
+    for row, (place, tried) in zip(panels, found.items(), strict=True):
+        names = [name.format(setting=setting, labels=labels) for setting, labels, _ in tried]
+        for axes, (statistic, title) in zip(row, _SHOWN.items(), strict=True):
+            for height, (_, _, some) in enumerate(tried):
+                for where, offset in zip(WHERE, (-0.13, 0.13), strict=True):
+                    known = finite(some[f"{statistic}, {where}"])
+                    look = {"linestyle": "none", "markersize": 5, **_OF_PROBES[where]}
+                    axes.plot(known, [height + offset] * len(known), **look)
+            axes.axvline(_LIMITS[statistic], **_DOTTED, label=_LIMITS_SAID)
+            axes.set_yticks(range(len(names)), names)
             axes.grid(axis="y", color="0.92", linewidth=0.8, zorder=-1)
             axes.set_axisbelow(True)
-            axes.set_title(f"{TASKS[task].title}, {profile}", fontsize=10)
-            if statistic is z:
-                axes.tick_params(labelleft=False)
-    lines, names = panels[0][0].get_legend_handles_labels()
-    once = dict(zip(names, lines, strict=True))
-    figure.legend(once.values(), once.keys(), loc="outside lower center", ncols=3, fontsize=9)
-    return _save(figure, path)
-
-
-def _plot_dots(axes: Any, place: int, some: list[Suspect], statistic: Statistic) -> None:
-    for where, offset in zip(WHERE, (-0.13, 0.13), strict=True):
-        found = finite(values(some, statistic, where))
-        axes.plot(found, [place + offset] * len(found), linestyle="none", markersize=5, **_OF_PROBES[where])
+            _describe(axes, place, xlabel=title, ylim=(len(names) - 0.4, -0.6))
+        row[1].tick_params(labelleft=False)
+    return _save(figure, path, panels[0][0], ncols=3)
 
 
 def tau(results: Results, path: str | os.PathLike) -> Path | None:
     """P_snr and z of soft students against τ, and the victim's accuracy where it was measured."""
-    tried = [(place, by_tau(results, *place)) for place in results.places]
-    tried = [(place, found) for place, found in tried if found]
-    if not tried:
+    found = _tried(results, by_tau)
+    if not found:
         return None
-    costs = {place: (results.record(place[0], f"accuracy {place[1]}") or {}).get("taus") for place, _ in tried}
+    costs = {place: results.record(place[0], f"accuracy {place[1]}").get("taus", []) for place in found}
     columns = 3 if any(costs.values()) else 2
-    figure = _figure(12 if columns == 3 else 10, 3.6 * len(tried) + 0.4)
-    panels = figure.subplots(len(tried), columns, squeeze=False)
-    for row, ((profile, task), found) in zip(panels, tried, strict=True):
-        for axes, statistic in zip(row, _STATISTICS, strict=False):
+    figure = _figure(12 if columns == 3 else 10, 3.6 * len(found) + 0.4)
+    panels = figure.subplots(len(found), columns, squeeze=False)
+    shared: Record = {"xlabel": "share of marked tokens τ", "xlim": (0, 1.05)}
+    for row, (place, tried) in zip(panels, found.items(), strict=True):
+        for axes, (statistic, title) in zip(row, _SHOWN.items(), strict=False):
             for where in WHERE:
-                _plot_against_tau(axes, found, statistic, where)
-            axes.set_ylabel("$P_{snr}$" if statistic is p_snr else "z of the exact test")
-            axes.set_ylim(min(0.0, axes.get_ylim()[0]), None)
-        levels = costs[profile, task]
-        if levels:
-            _plot_accuracy_against_tau(row[2], levels)
+                _plot_against_tau(axes, tried, f"{statistic}, {where}", where)
+            _describe(axes, place, **shared, ylabel=title, ylim=(min(0.0, axes.get_ylim()[0]), None))
+        if costs[place]:
+            _plot_accuracy_against_tau(row[2], costs[place])
+            _describe(row[2], place, **shared, ylabel="accuracy of the victim, %")
         elif columns == 3:
             row[2].set_axis_off()
-        for axes in filter(lambda axes: axes.axison, row):
-            axes.set(xlabel="share of marked tokens τ", xlim=(0, 1.05))
-            axes.set_title(f"{TASKS[task].title}, {profile}", fontsize=10)
-    lines, names = panels[0][0].get_legend_handles_labels()
-    figure.legend(lines, names, loc="outside lower center", ncols=4, fontsize=9)
-    return _save(figure, path)
+    return _save(figure, path, panels[0][0], ncols=4)
 
 
-def _plot_against_tau(
-    axes: Any, found: Sequence[tuple[float, str, list[Suspect]]], statistic: Statistic, where: str
-) -> None:
+def _plot_against_tau(axes: Any, tried: Sequence[Setting], column: str, where: str) -> None:
     means, style = [], _OF_PROBES[where]
-    for at, _, some in found:
-        single = finite(values(some, statistic, where))
-        if single:
-            means.append((at, sum(single) / len(single)))
+    for at, _, some in tried:
+        single = finite(some[column])
+        if len(single):
+            means.append((at, single.mean()))
             axes.plot([at] * len(single), single, ".", color=style["color"], markersize=3, alpha=0.6)
     if means:
         line = {"linestyle": "-" if where == "queries" else "--", "linewidth": 1.2, "markersize": 5}
@@ -361,23 +309,36 @@ def _plot_accuracy_against_tau(axes: Any, levels: Sequence[Record]) -> None:
         some = sorted((level for level in levels if level["labels"] == labels), key=lambda level: level["tau"])
         curve = [level["tau"] for level in some], _per_cent(some, "accuracy")
         axes.plot(*curve, **_OF_LABELS[labels], linewidth=1.2, markersize=4, label=f"victim, {labels}")
-    axes.set_ylabel("accuracy of the victim, %")
     axes.legend(fontsize=8)
 
 
-# -- files
+# -- what figures share
+
+
+def _tried(results: Results, find: Find) -> dict[tuple[str, str], list[Setting]]:
+    """What was varied, by profile and task, where anything was."""
+    found = {place: find(results, *place) for place in results.places}
+    return {place: tried for place, tried in found.items() if tried}
 
 
 def _figure(width: float, height: float) -> Any:
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(width, height), layout="constrained")
-    FigureCanvasAgg(figure)
-    return figure
+    return Figure(figsize=(width, height), layout="constrained")
 
 
-def _save(figure: Any, path: str | os.PathLike) -> Path:
+def _describe(axes: Any, place: tuple[str, str], more: str = "", **described: Any) -> None:
+    """Axes with a title that names profile and task."""
+    axes.set(**described)
+    axes.set_title(f"{TASKS[place[1]].title}, {place[0]}{more}", fontsize=10)
+
+
+def _save(figure: Any, path: str | os.PathLike, legend_of: Any = None, ncols: int = 1) -> Path:
+    """Write a figure, under it the legend of some axes, every name once."""
+    if legend_of is not None:
+        lines, names = legend_of.get_legend_handles_labels()
+        once = dict(zip(names, lines, strict=True))
+        figure.legend(once.values(), once.keys(), loc="outside lower center", ncols=ncols, fontsize=9)
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=120)

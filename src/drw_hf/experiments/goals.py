@@ -1,26 +1,27 @@
 """What was aimed at, and whether what was measured meets it."""
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 from .cells import NOTHING, number, precision, table
 from .paper import PAPER, PAPER_EPSILON
 from .results import (
     LABELS,
+    LOG10_P,
+    MEMORY_LOG10_P,
+    P_SNR,
     Results,
-    Statistic,
-    Suspect,
+    Z,
     by_epsilon,
     finite,
-    log10_p,
     mean_average_precision,
-    memory_log10_p,
-    p_snr,
-    values,
-    z,
 )
 from .serving import ALL_DRAWN
 from .tasks import TASKS
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 LARGEST_INNOCENT = 5.0  # P_snr of a negative
 LARGEST_LOG10_P = -6.0  # of a positive, on its queries
@@ -30,57 +31,51 @@ FAINT_COST = 0.5  # points, at the least ε that still detects
 Judged = tuple[bool, str]  # whether it was met, and what was measured
 
 
+Judge = Callable[[Results, str, str, str], Judged | None]  # of a profile, a task and a kind of labels
+
+
 def goals_table(results: Results) -> str:
     """Every goal, whether it was met, and what was measured."""
-    if not results.places:
-        return ""
-    goals: list[tuple[str, Callable[[str, str], Judged | None]]] = []
-
-    def add(title: str, judge: Callable[[Results, str, str, str], Judged | None], labels: str) -> None:
-        goals.append((title, lambda profile, task: judge(results, profile, task, labels)))
-
-    for labels in LABELS:
-        add(f"mAP of z on the queries is 1.00, {labels}", _perfect, labels)
-    for labels in LABELS:
-        add(f"every innocent's P_snr < {LARGEST_INNOCENT:g}, {labels}", _innocents_are_low, labels)
-    for labels in LABELS:
-        add(f"every thief's p < 10⁻⁶ on the queries, {labels}", _thieves_are_sure, labels)
-    add(f"argmax-soft costs ≤ {SOFT_COST} points at ε = {PAPER_EPSILON}", _costs_little, "soft")
-    add(f"hard labels cost no more than the paper's at ε = {PAPER_EPSILON}", _costs_little, "hard")
-    for labels in LABELS:
-        add(f"≤ {FAINT_COST} points at the least ε that still detects, {labels}", _costs_little_when_faint, labels)
-    add(
-        f"≤ {FAINT_COST} points at the least ε that still detects by the labels served, hard",
-        functools.partial(_costs_little_when_faint, certainty=memory_log10_p),
-        "hard",
-    )
+    by_memory = functools.partial(_costs_little_when_faint, certainty=MEMORY_LOG10_P)
+    low = f"every innocent's P_snr < {LARGEST_INNOCENT:g}"
+    at_paper, faint = f"at ε = {PAPER_EPSILON}", f"≤ {FAINT_COST} points at the least ε that still detects"
+    goals: list[tuple[str, Judge, str]] = [
+        *((f"mAP of z on the queries is 1.00, {labels}", _perfect, labels) for labels in LABELS),
+        *((f"{low}, {labels}", _innocents_are_low, labels) for labels in LABELS),
+        *((f"every thief's p < 10⁻⁶ on the queries, {labels}", _thieves_are_sure, labels) for labels in LABELS),
+        (f"argmax-soft costs ≤ {SOFT_COST} points {at_paper}", _costs_little, "soft"),
+        (f"hard labels cost no more than the paper's {at_paper}", _costs_little, "hard"),
+        *((f"{faint}, {labels}", _costs_little_when_faint, labels) for labels in LABELS),
+        (f"{faint} by the labels served, hard", by_memory, "hard"),
+    ]
     rows = []
-    for title, judge in goals:
-        judged = [judge(*place) for place in results.places]
-        known = [met for met, _ in filter(None, judged)]
-        total = f"{sum(known)} of {len(known)}" if known else NOTHING
-        cells = [f"{'yes' if found[0] else '**no**'}: {found[1]}" if found else NOTHING for found in judged]
-        rows.append([title, total, *cells])
-    head = ["goal", "met", *(f"{TASKS[task].title}, {profile}" for profile, task in results.places)]
-    return table(head, rows)
+    for title, judge, labels in goals if results.places else ():
+        judged = {place: judge(results, *place, labels) for place in results.places}
+        known = [met for met, _ in filter(None, judged.values())]
+        row = {"goal": title, "met": f"{sum(known)} of {len(known)}" if known else NOTHING}
+        for (profile, task), found in judged.items():
+            cell = f"{'yes' if found[0] else '**no**'}: {found[1]}" if found else NOTHING
+            row[f"{TASKS[task].title}, {profile}"] = cell
+        rows.append(row)
+    return table(rows)
 
 
 def _perfect(results: Results, profile: str, task: str, labels: str) -> Judged | None:
     up, down = results.positives(profile, task, labels), results.negatives(profile, task, labels)
-    found = mean_average_precision(up, down, z)
+    found = mean_average_precision(up, down, f"{Z}, queries")
     return None if found is None else (found[0] == 1.0, precision(found))
 
 
 def _innocents_are_low(results: Results, profile: str, task: str, labels: str) -> Judged | None:
-    known = finite(values(results.negatives(profile, task, labels), p_snr))
-    return (max(known) < LARGEST_INNOCENT, f"largest {max(known):.2f} (n {len(known)})") if known else None
+    known = finite(results.negatives(profile, task, labels)[f"{P_SNR}, queries"])
+    return (known.max() < LARGEST_INNOCENT, f"largest {known.max():.2f} (n {len(known)})") if len(known) else None
 
 
 def _thieves_are_sure(results: Results, profile: str, task: str, labels: str) -> Judged | None:
-    found = values(results.positives(profile, task, labels), log10_p)
-    if not found:
+    found = results.positives(profile, task, labels)[f"{LOG10_P}, queries"].dropna()
+    if not len(found):
         return None
-    return max(found) < LARGEST_LOG10_P, f"largest log₁₀ p {number(max(found), 1)} (n {len(found)})"
+    return found.max() < LARGEST_LOG10_P, f"largest log₁₀ p {number(found.max(), 1)} (n {len(found)})"
 
 
 def _costs_little(results: Results, profile: str, task: str, labels: str) -> Judged | None:
@@ -97,10 +92,10 @@ def _costs_little(results: Results, profile: str, task: str, labels: str) -> Jud
 
 
 def _costs_little_when_faint(
-    results: Results, profile: str, task: str, labels: str, certainty: Statistic = log10_p
+    results: Results, profile: str, task: str, labels: str, certainty: str = LOG10_P
 ) -> Judged | None:
     tried = {epsilon: some for epsilon, kind, some in by_epsilon(results, profile, task) if kind == labels}
-    if not any(values(some, certainty) for some in tried.values()):
+    if not any(some[f"{certainty}, queries"].count() for some in tried.values()):
         return None
     epsilon = least_that_detects(tried, certainty)
     if epsilon is None:
@@ -119,12 +114,11 @@ def cost_in_points(results: Results, profile: str, task: str, labels: str, epsil
     return None if clean is None or served is None else clean - served
 
 
-def least_that_detects(tried: Mapping[float, Sequence[Suspect]], certainty: Statistic = log10_p) -> float | None:
+def least_that_detects(tried: Mapping[float, "DataFrame"], certainty: str = LOG10_P) -> float | None:
     """The least ε down to which every student's p is below 10⁻⁶ on its queries."""
     least = None
     for epsilon in sorted(tried, reverse=True):
-        found = values(tried[epsilon], certainty)
-        if not found or max(found) >= LARGEST_LOG10_P:
+        if not tried[epsilon][f"{certainty}, queries"].max() < LARGEST_LOG10_P:  # or none is known
             break
         least = epsilon
     return least

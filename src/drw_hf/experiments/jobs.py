@@ -4,7 +4,7 @@ Pure: from a profile and what is wanted to the list of jobs, in the order in whi
 """
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,9 +13,11 @@ from .profiles import Profile
 
 WATERMARKED, UNWATERMARKED, GOLD = "watermarked", "unwatermarked", "gold"
 KINDS = ("victim", "accuracy", "student", "probe", "score")
+LABELS = ("soft", "hard")
 
 CASE_TASK, CASE_SEED = "ner", 1  # the students whose answers the case study shows
 
+OTHER_MODES = ("paper-code", "paper-text")  # beside the default
 EPSILONS = (0.02, 0.05, 0.1)  # beside the profile's own
 CATEGORIES = ("DT", "VBN", "JJ")  # beside NNP
 TAUS = (0.25, 0.75, 1.0)  # beside the profile's own
@@ -25,57 +27,34 @@ QUERIES = (0.5, 0.25, 0.1)  # of the queries, asked at all
 
 @dataclass(frozen=True)
 class Student:
-    """One student, by all that tells it from others. ``None`` stands for what the profile, the task or the mode say.
-
-    Attributes
-    ----------
-    task : str
-    teacher : str
-        ``"watermarked"``, ``"unwatermarked"`` or ``"gold"``: whose labels it learned.
-    labels : str
-        ``"soft"``, ``"hard"``, or ``"argmax"`` of soft answers.
-    seed : int
-        Of its weights and its training; and of the key that it is tested with.
-    mode : str
-        How the victim's answers were made.
-    epsilon, tau, target, rule
-        Settings of the key that an ablation varies.
-    share, queries : float
-        Of its rows, those with the victim's answers; of the queries, those asked.
-    prepended : bool
-        Whether the thief put two words before every text it asked.
-    encoder : str
-        Another encoder than the victim's: ``"other"``, the one that the run was given for it.
-    """
+    """One student, by all that tells it from others. ``None`` stands for what the profile, task or mode say."""
 
     task: str
-    teacher: str
-    labels: str = "soft"
-    seed: int = 1
-    mode: str = "default"
+    teacher: str  # whose labels it learned: watermarked, unwatermarked or gold
+    labels: str = "soft"  # or "hard", or "argmax" of soft answers
+    seed: int = 1  # of its weights and its training; and of the key that it is tested with
+    mode: str = "default"  # how the victim's answers were made
     epsilon: float | None = None
     tau: float | None = None
     target: str | None = None
     rule: str | None = None
-    share: float = 1.0
-    queries: float = 1.0
-    prepended: bool = False
-    encoder: str | None = None
+    share: float = 1.0  # of its rows, those with the victim's answers; the rest have gold labels
+    queries: float = 1.0  # of the queries, those asked
+    prepended: bool = False  # whether the thief put two words before every text it asked
+    encoder: str | None = None  # "other": the one that the run was given beside the victim's
 
     @property
     def name(self) -> str:
         """A name that tells it from all others, without what is as usual."""
-        if self.teacher == GOLD:
-            parts = [self.task, GOLD]
-        elif self.teacher == UNWATERMARKED:
-            parts = [self.task, UNWATERMARKED, self.labels]
-        else:
-            parts = [self.task, WATERMARKED, self.labels, self.mode]
-        usual = {field.name: field.default for field in dataclasses.fields(self)}
-        for field in ("epsilon", "tau", "target", "rule", "share", "queries", "prepended", "encoder"):
-            value = getattr(self, field)
-            if value != usual[field]:
-                parts.append(f"{field}={value}")
+        parts = [self.task, self.teacher]
+        if self.teacher != GOLD:
+            parts.append(self.labels)
+        if self.teacher == WATERMARKED:
+            parts.append(self.mode)
+        for field in dataclasses.fields(self)[5:]:
+            value = getattr(self, field.name)
+            if value != field.default:
+                parts.append(f"{field.name}={value}")
         return "/".join([*parts, f"seed={self.seed}"])
 
     def settings(self) -> dict[str, Any]:
@@ -101,86 +80,55 @@ class Job:
             parts += ["by", self.key_of.mode]
         return " ".join(parts)
 
-
-# -- what the parts of the paper need
-
-
-def table_students(task: str, seeds: Iterable[int]) -> Iterator[Student]:
-    """Tables 1 and 2: for every seed a student of each label kind with and without mark, and one of gold labels."""
-    for seed in seeds:
-        for labels in ("soft", "hard"):
-            yield Student(task, WATERMARKED, labels, seed)
-        yield Student(task, GOLD, seed=seed)
-        for labels in ("soft", "hard"):
-            yield Student(task, UNWATERMARKED, labels, seed)
+    @property
+    def about(self) -> dict[str, Any]:
+        """What its line begins with."""
+        about: dict[str, Any] = {"job": self.name, "kind": self.kind, "task": self.task}
+        return about if self.student is None else {**about, "student": self.student.settings()}
 
 
-def mode_students(task: str, seeds: Iterable[int]) -> Iterator[Student]:
-    """The same victim robbed as the paper's code and as its text have it."""
-    for seed in seeds:
-        for mode in ("paper-code", "paper-text"):
-            for labels in ("soft", "hard"):
-                yield Student(task, WATERMARKED, labels, seed, mode)
+@dataclass(frozen=True)
+class Part:
+    """A part of the paper: the tasks it is run on, and the settings of the students that it wants for every seed."""
+
+    tasks: tuple[str, ...]
+    settings: Sequence[dict[str, Any]]
+
+    def students(self, task: str, seed: int = 1) -> list[Student]:
+        """Its students of a task and a seed; of the watermarked victim, unless a setting says otherwise."""
+        return [
+            Student(**{"task": task, "teacher": WATERMARKED, "seed": seed, **setting}) for setting in self.settings
+        ]
 
 
-def epsilon_students(task: str, seeds: Iterable[int]) -> Iterator[Student]:
-    """Fainter marks."""
-    for seed in seeds:
-        for labels in ("soft", "hard"):
-            for epsilon in EPSILONS:
-                yield Student(task, WATERMARKED, labels, seed, epsilon=epsilon)
-
-
-def category_students(task: str, seeds: Iterable[int]) -> Iterator[Student]:
-    """Other target classes."""
-    for seed in seeds:
-        for target in CATEGORIES:
-            for labels in ("soft", "hard"):
-                yield Student(task, WATERMARKED, labels, seed, target=target)
-
-
-def tau_students(task: str, seeds: Iterable[int]) -> Iterator[Student]:
-    """More and fewer marked answers."""
-    for seed in seeds:
-        for tau in TAUS:
-            yield Student(task, WATERMARKED, "soft", seed, tau=tau)
-
-
-def rule_students(task: str, seeds: Iterable[int]) -> Iterator[Student]:
-    """Another token to hash, and a thief who prepends two words."""
-    for seed in seeds:
-        yield Student(task, WATERMARKED, "soft", seed, rule="rarest")
-        yield Student(task, WATERMARKED, "soft", seed, prepended=True)
-        yield Student(task, WATERMARKED, "soft", seed, rule="rarest", prepended=True)
-        yield Student(task, WATERMARKED, "hard", seed, rule="rarest")
-
-
-def limit_students(task: str, seeds: Iterable[int]) -> Iterator[Student]:
-    """The three limits that the paper names."""
-    for seed in seeds:
-        yield Student(task, WATERMARKED, "argmax", seed)
-        for share in SHARES:
-            yield Student(task, WATERMARKED, "soft", seed, share=share)
-        for queries in QUERIES:
-            yield Student(task, WATERMARKED, "soft", seed, queries=queries)
-
-
-def case_students(task: str, seeds: Iterable[int]) -> Iterator[Student]:
-    """What the case study needs beside the table: one student that starts from another encoder."""
-    for seed in seeds:
-        if seed == 1:
-            yield Student(task, WATERMARKED, "soft", seed, encoder="other")
-
-
+ALL_TASKS = ("pos", "ner", "sst2", "mrpc")
 PARTS = {
-    "tables": (table_students, ("pos", "ner", "sst2", "mrpc")),
-    "modes": (mode_students, ("pos", "ner", "sst2", "mrpc")),
-    "epsilon": (epsilon_students, ("ner",)),
-    "category": (category_students, ("pos",)),
-    "tau": (tau_students, ("mrpc", "ner")),
-    "rule": (rule_students, ("sst2",)),
-    "limits": (limit_students, ("ner",)),
-    "case": (case_students, ("ner",)),
+    "tables": Part(
+        ALL_TASKS,
+        [
+            *({"labels": labels} for labels in LABELS),
+            {"teacher": GOLD},
+            *({"teacher": UNWATERMARKED, "labels": labels} for labels in LABELS),
+        ],
+    ),
+    "modes": Part(ALL_TASKS, [{"labels": labels, "mode": mode} for mode in OTHER_MODES for labels in LABELS]),
+    "epsilon": Part(("ner",), [{"labels": labels, "epsilon": epsilon} for labels in LABELS for epsilon in EPSILONS]),
+    "category": Part(("pos",), [{"labels": labels, "target": target} for target in CATEGORIES for labels in LABELS]),
+    "tau": Part(("mrpc", "ner"), [{"tau": tau} for tau in TAUS]),
+    "rule": Part(
+        ("sst2",),
+        [
+            {"rule": "rarest"},
+            {"prepended": True},  # the thief puts two words before every text
+            {"rule": "rarest", "prepended": True},
+            {"rule": "rarest", "labels": "hard"},
+        ],
+    ),
+    "limits": Part(  # the three that the paper names
+        ("ner",),
+        [{"labels": "argmax"}, *({"share": share} for share in SHARES), *({"queries": part} for part in QUERIES)],
+    ),
+    "case": Part((CASE_TASK,), [{"encoder": "other", "seed": CASE_SEED}]),  # beside the students of the tables
 }
 
 
@@ -194,17 +142,8 @@ def make_jobs(
 ) -> list[Job]:
     """The jobs of a run, each after those it needs.
 
-    Parameters
-    ----------
-    profile : Profile
-    parts : sequence of str
-        Of `PARTS`.
-    tasks : sequence of str, optional
-        Of the profile's.
-    students : int, optional
-        Students of every kind, in place of the profile's numbers.
-    other_encoder : bool
-        Whether there is another encoder, which the part ``case`` wants.
+    ``students`` is the number of every kind, in place of the profile's; ``other_encoder`` says whether there is
+    another encoder, which the part ``case`` wants.
     """
     unknown = [part for part in parts if part not in PARTS]
     if unknown or not parts:
@@ -215,17 +154,16 @@ def make_jobs(
         raise ConfigurationError(f"the profile {profile.name} has the tasks {list(profile.tasks)}; not {strange}")
     wanted: dict[Student, None] = {}
     for part in parts:
-        make, usual = PARTS[part]
         count = students or (profile.students if part == "tables" else profile.ablated)
         # Seed by seed over all tasks, so that a run that is stopped has something to show for each.
         for seed in range(1, count + 1):
             for task in tasks:
-                if task in usual:
-                    wanted.update(dict.fromkeys(make(task, [seed])))
+                if task in PARTS[part].tasks:
+                    wanted |= dict.fromkeys(PARTS[part].students(task, seed))
     if not wanted:
         raise ConfigurationError(
             f"there is nothing to do: parts {list(parts)} have no students for the tasks {list(tasks)}; the parts' "
-            "tasks are " + ", ".join(f"{part}: {list(PARTS[part][1])}" for part in parts)
+            "tasks are " + ", ".join(f"{part}: {list(PARTS[part].tasks)}" for part in parts)
         )
     if not other_encoder and any(student.encoder for student in wanted):
         raise ConfigurationError(
@@ -239,15 +177,12 @@ def make_jobs(
 
 
 def _of_student(student: Student, other_modes: bool) -> Iterator[Job]:
-    victim = Job("victim", student.task)
-    yield victim
-    yield Job("accuracy", student.task, needs=(victim.name,))
-    trained = Job("student", student.task, student, needs=(victim.name,))
-    yield trained
-    probed = Job("probe", student.task, student, needs=(victim.name, trained.name))
-    yield probed
-    yield Job("score", student.task, student, needs=(victim.name, probed.name))
+    task = student.task
+    victim = Job("victim", task)
+    trained = Job("student", task, student, needs=(victim.name,))
+    probed = Job("probe", task, student, needs=(victim.name, trained.name))
+    score = Job("score", task, student, needs=(victim.name, probed.name))
+    yield from (victim, Job("accuracy", task, needs=(victim.name,)), trained, probed, score)
     if student.teacher != WATERMARKED and other_modes:
-        for mode in ("paper-code", "paper-text"):
-            as_if = dataclasses.replace(student, mode=mode)
-            yield Job("score", student.task, student, as_if, needs=(victim.name, probed.name))
+        for mode in OTHER_MODES:
+            yield dataclasses.replace(score, key_of=dataclasses.replace(student, mode=mode))

@@ -7,31 +7,16 @@ from ..keys.choices import Law, Sampling, Scope
 
 @dataclass(frozen=True)
 class Mode:
-    """How keys, labels and detection are made.
-
-    Attributes
-    ----------
-    law : str
-        How hashes are drawn from the key.
-    scope : str
-        Which selected answers are marked.
-    sampling : str
-        Whether the hard label of a text is one draw for good (``"keyed"``) or a new one each time (``"fresh"``).
-    sample_all : bool
-        Whether unmarked answers are drawn too, where labels are hard.
-    requery : bool
-        Whether hard labels are asked anew in every epoch.
-    probes : str
-        Whose answers P_snr is taken of: items that the clean victim calls c* (``"victim"``); items that are c* in
-        truth, less the least confident (``"gold"``); or all of them (``"all"``). Selected ones only, in every mode.
-    """
+    """How keys, labels and detection are made."""
 
     name: str
-    law: Law
-    scope: Scope
-    sampling: Sampling
-    sample_all: bool
-    requery: bool
+    law: Law  # how hashes are drawn from the key
+    scope: Scope  # which selected answers are marked
+    sampling: Sampling  # whether the hard label of a text is one draw for good ("keyed") or a new one each time
+    sample_all: bool  # whether unmarked answers are drawn too, where labels are hard
+    requery: bool  # whether hard labels are asked anew in every epoch
+    # Whose answers P_snr is taken of: items that the clean victim calls c* ("victim"); items that are c* in truth,
+    # less the least confident ("gold"); or all of them ("all"). Selected ones only, in every mode.
     probes: str
 
 

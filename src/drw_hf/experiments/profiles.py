@@ -1,13 +1,16 @@
 """Profiles: how large models and data are, and how long they train. Small TOML files; copy one to make your own."""
 
 import dataclasses
+import os
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..errors import ConfigurationError
+from ..checks import numbers_of
+from ..errors import ConfigurationError, InvalidKeyError
+from ..keys.settings import MarkOptions, MarkSettings
 from .tasks import TASKS
 
 _EXPECTED: dict[object, tuple[Any, str]] = {  # by a field's type: what isinstance takes, and what messages say
@@ -17,6 +20,7 @@ _EXPECTED: dict[object, tuple[Any, str]] = {  # by a field's type: what isinstan
     str: (str, "a text"),
     str | None: (str, "a text"),
 }
+KEY = ("frequency", "epsilon", "tau")  # settings of a key that a profile may give
 FOLDER = Path(__file__).parent / "profiles"
 
 
@@ -36,6 +40,23 @@ class Encoder:
         """The width of the feed-forward layers: BERT's four times, or two for models from scratch."""
         return (4 if self.pretrained else 2) * self.width
 
+    def config(self, labels: Sequence[str]) -> Any:
+        """The configuration of a BERT of this shape."""
+        from transformers import BertConfig
+
+        return BertConfig(
+            vocab_size=self.vocabulary,
+            hidden_size=self.width,
+            num_hidden_layers=self.layers,
+            num_attention_heads=self.heads,
+            intermediate_size=self.inner,
+            max_position_embeddings=self.max_length,
+            hidden_dropout_prob=0.0,
+            attention_probs_dropout_prob=0.0,
+            id2label=dict(enumerate(labels)),
+            label2id=numbers_of(labels),
+        )
+
 
 @dataclass(frozen=True)
 class Training:
@@ -46,15 +67,6 @@ class Training:
     batch_size: int
     weight_decay: float = 0.0
     keep: str = "last"
-
-
-@dataclass(frozen=True)
-class KeySettings:
-    """The key's parameters, where an experiment does not vary them."""
-
-    frequency: float = 16.0
-    epsilon: float = 0.2
-    tau: float = 0.5
 
 
 @dataclass(frozen=True)
@@ -75,9 +87,17 @@ class Profile:
     tasks: tuple[str, ...]
     students: int
     ablated: int
-    key: KeySettings
+    key: MarkOptions  # where an experiment does not vary it
     encoder: Encoder
     settings: Mapping[str, TaskSettings]
+
+    def described(self) -> dict[str, Any]:
+        """What results depend on, as a run's first line keeps it: no paths, and not how many students are wanted."""
+        encoder = dataclasses.asdict(self.encoder)
+        if self.encoder.pretrained:
+            encoder["pretrained"] = os.path.basename(self.encoder.pretrained.rstrip("/"))
+        tasks = {task: dataclasses.asdict(settings) for task, settings in self.settings.items()}
+        return {"profile": self.name, "key": dict(self.key), "encoder": encoder, "tasks": tasks}
 
 
 def available() -> list[str]:
@@ -86,15 +106,7 @@ def available() -> list[str]:
 
 
 def load_profile(name: str, *, encoder: str | None = None) -> Profile:
-    """A profile by its name, or by the path of a file of yours.
-
-    Parameters
-    ----------
-    name : str
-        One of `available`, or a TOML file.
-    encoder : str, optional
-        Folder or Hub id of a pretrained encoder, in place of the profile's.
-    """
+    """A profile by its name, or by the path of a TOML file of yours; with another pretrained encoder, if given."""
     path = Path(name) if name.endswith(".toml") else FOLDER / f"{name}.toml"
     try:
         found = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -137,29 +149,34 @@ def _parse(name: str, found: dict[str, Any]) -> Profile:
         tasks=tuple(tasks),
         students=found["students"],
         ablated=found["ablated"],
-        key=_build(KeySettings, name, "key", found.get("key", {})),
+        key=_mark_options(name, found.get("key", {})),
         encoder=_build(Encoder, name, "encoder", found.get("encoder", {})),
         settings=settings,
     )
+
+
+def _mark_options(profile: str, values: Mapping[str, Any]) -> MarkOptions:
+    unknown = sorted(set(values) - set(KEY))
+    if unknown:
+        raise ConfigurationError(f"profile {profile}, [key]: {unknown} are not known; expected {list(KEY)}")
+    try:
+        settings = MarkSettings(**values)
+    except InvalidKeyError as error:
+        raise ConfigurationError(f"profile {profile}, [key]: {error}") from None
+    return {"frequency": settings.frequency, "epsilon": settings.epsilon, "tau": settings.tau}
 
 
 def _build(kind: type, profile: str, where: str, values: Mapping[str, Any]) -> Any:
     fields = {field.name: field for field in dataclasses.fields(kind)}
     unknown = sorted(set(values) - set(fields))
     missing = [name for name, field in fields.items() if field.default is dataclasses.MISSING and name not in values]
-    if unknown or missing:
-        raise ConfigurationError(
-            f"profile {profile}, [{where}]: "
-            + "; ".join(
-                part for part in (unknown and f"{unknown} are not known", missing and f"{missing} are missing") if part
-            )
-            + f"; expected {list(fields)}"
-        )
+    wrong = [f"{names} are {what}" for names, what in ((unknown, "not known"), (missing, "missing")) if names]
+    if wrong:
+        raise ConfigurationError(f"profile {profile}, [{where}]: {'; '.join(wrong)}; expected {list(fields)}")
     for name, value in values.items():
         expected, described = _EXPECTED.get(fields[name].type, (object, ""))
         if not isinstance(value, expected) or isinstance(value, bool) or (expected is int and value < 1):
             raise ConfigurationError(f"profile {profile}, [{where}]: {name} = {value!r}; expected {described}")
-    made = kind(**values)
-    if kind is Training and made.keep not in ("last", "best"):
-        raise ConfigurationError(f"profile {profile}, [{where}]: keep = {made.keep!r}; expected 'last' or 'best'")
-    return made
+        if name == "keep" and value not in ("last", "best"):
+            raise ConfigurationError(f"profile {profile}, [{where}]: keep = {value!r}; expected 'last' or 'best'")
+    return kind(**values)

@@ -5,16 +5,14 @@ locking a file; with a folder that several machines see and can lock files in, w
 """
 
 import contextlib
-import dataclasses
 import hashlib
-import json
 import os
 import signal
 import subprocess
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -22,11 +20,8 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from ..errors import ConfigurationError
-from .costs import Costs
-from .jobs import Job
-from .profiles import Profile
-from .work import Workshop
+from ..errors import ConfigurationError, JobsFailedError
+from .lines import Record, append_line, read_lines
 
 SETTINGS = "settings"  # the name of the first line, which says what the run was made with
 _LIBRARIES = ("drw_hf", "torch", "transformers", "datasets", "accelerate", "numpy")
@@ -37,17 +32,15 @@ _PAUSE = 1.0  # seconds between two looks at what others have done
 class Run:
     """A list of jobs and where their lines go.
 
-    Attributes
-    ----------
-    workshop : Workshop
-    jobs : sequence of Job
-    lines : Path
-        The file of JSON lines.
+    A job has a ``name``, the names of the jobs it ``needs``, and what its line begins with, ``about``. The workshop
+    does jobs: ``do(job)`` returns a record, ``made(job)`` says whether what other jobs need of it is there, and its
+    ``folder`` is where workers meet.
     """
 
-    workshop: Workshop
-    jobs: Sequence[Job]
+    workshop: Any
+    jobs: Sequence[Any]  # each after those it needs
     lines: Path
+    named_by: tuple[str, ...] = ("job",)  # the fields of a line that make the name of its job
 
     @property
     def failures(self) -> Path:
@@ -56,14 +49,14 @@ class Run:
 
     def prepare(self) -> None:
         """Write the first line, or see that these lines were made with the same settings."""
+        settings = self.workshop.profile.described()
         self.lines.parent.mkdir(parents=True, exist_ok=True)
-        now = described(self.workshop.profile)
         records = read_lines(self.lines)
         if not records:
-            append_line(self.lines, {"job": SETTINGS, **now, "versions": {name: version(name) for name in _LIBRARIES}})
+            versions = {name: version(name) for name in _LIBRARIES}
+            append_line(self.lines, {"job": SETTINGS, **settings, "versions": versions})
             return
-        then = {name: records[0].get(name) for name in now}
-        differing = [name for name in now if then[name] != now[name]]
+        differing = [name for name in settings if records[0].get(name) != settings[name]]
         if records[0].get("job") != SETTINGS or differing:
             raise ConfigurationError(
                 f"{self.lines} holds results of other settings ({', '.join(differing) or 'none are named'}); choose "
@@ -74,59 +67,34 @@ class Run:
         """Of an earlier run: what failed then is tried again."""
         self.failures.unlink(missing_ok=True)
 
-    def done(self) -> dict[str, dict[str, Any]]:
+    def done(self) -> dict[str, Record]:
         """The lines so far, by job."""
-        return {record["job"]: record for record in read_lines(self.lines)}
+        return {name_of(record, self.named_by): record for record in read_lines(self.lines)}
 
-    def open_jobs(self, done: dict[str, Any]) -> list[Job]:
+    def open_jobs(self, done: Mapping[str, Any] | None = None) -> list[Any]:
         """What is still to do: jobs without a line, and those whose result was thrown away though another needs it."""
         by_name = {job.name: job for job in self.jobs}
-        missing = by_name.keys() - done.keys()
+        missing = by_name.keys() - (self.done() if done is None else done).keys()
         for job in reversed(self.jobs):
             if job.name in missing:
                 needed = [by_name[name] for name in job.needs if name in by_name]
                 missing |= {other.name for other in needed if not self.workshop.made(other)}
         return [job for job in self.jobs if job.name in missing]
 
-
-# -- lines
-
-
-def read_lines(path: Path) -> list[dict[str, Any]]:
-    """The records of a file; a last line that was torn when its writer was killed is none."""
-    if not path.exists():
-        return []
-    records = []
-    for line in path.read_bytes().splitlines():
-        with contextlib.suppress(ValueError):
-            records.append(json.loads(line))
-    return records
+    def check_finished(self) -> None:
+        """Raise if a job is not done."""
+        left = self.open_jobs()
+        if left:
+            why = f"{self.failures} says why" if self.failures.exists() else "its workers ended before their time"
+            raise JobsFailedError(
+                f"{len(left)} of {len(self.jobs)} jobs are not done, {left[0].name!r} first; {why}, and the same "
+                "command tries them again"
+            )
 
 
-def append_line(path: Path, record: dict[str, Any]) -> None:
-    """Add a record, whole, whoever else is writing; a torn line before it is ended first."""
-    with FileLock(path.with_name(f".{path.name}.lock")), path.open("a+b") as file:
-        end = file.seek(0, os.SEEK_END)
-        if end:
-            file.seek(end - 1)
-            if file.read(1) != b"\n":
-                file.write(b"\n")
-        file.write(json.dumps(record).encode() + b"\n")
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def described(profile: Profile) -> dict[str, Any]:
-    """What results depend on, as the first line keeps it: no paths, and not how many students are wanted."""
-    encoder = dataclasses.asdict(profile.encoder)
-    if profile.encoder.pretrained:
-        encoder["pretrained"] = os.path.basename(profile.encoder.pretrained.rstrip("/"))
-    return {
-        "profile": profile.name,
-        "key": dataclasses.asdict(profile.key),
-        "encoder": encoder,
-        "tasks": {task: dataclasses.asdict(settings) for task, settings in profile.settings.items()},
-    }
+def name_of(record: Record, fields: Sequence[str]) -> str:
+    """The name of a job, from the fields that make it."""
+    return ", ".join(str(record[field]) for field in fields)
 
 
 # -- doing
@@ -135,12 +103,11 @@ def described(profile: Profile) -> dict[str, Any]:
 def work_through(run: Run, on_done: Callable[[], None] = lambda: None) -> None:
     """Do jobs until none is left that this process can do."""
     while True:
-        done = run.done()
-        hopeless = {record["job"] for record in read_lines(run.failures)}  # whoever failed: nobody tries again
+        failed = {name_of(record, run.named_by) for record in read_lines(run.failures)}  # nobody tries them again
         todo = []
-        for job in run.open_jobs(done):  # each after those it needs
-            if job.name in hopeless or hopeless & set(job.needs):
-                hopeless.add(job.name)
+        for job in run.open_jobs():  # each after those it needs
+            if job.name in failed or failed & set(job.needs):
+                failed.add(job.name)
             else:
                 todo.append(job)
         pending = {job.name for job in todo}
@@ -159,24 +126,21 @@ def work_through(run: Run, on_done: Callable[[], None] = lambda: None) -> None:
             time.sleep(_PAUSE)  # others are at work on what the rest needs
 
 
-def do_one(run: Run, job: Job) -> None:
+def do_one(run: Run, job: Any) -> None:
     """Do a job and write its line, or what went wrong."""
     start = time.perf_counter()
-    about: dict[str, Any] = {"job": job.name, "kind": job.kind, "task": job.task}
-    if job.student is not None:
-        about["student"] = job.student.settings()
     try:
         record = run.workshop.do(job)
     except Exception as error:  # one bad job must not end a night's run
         why = f"{type(error).__name__}: {error}"
-        append_line(run.failures, {**about, "error": why, "traceback": traceback.format_exc()})
+        append_line(run.failures, {**job.about, "error": why, "traceback": traceback.format_exc()})
         print(f"{job.name}: {why}", file=sys.stderr, flush=True)
         return
-    append_line(run.lines, {**about, "seconds": round(time.perf_counter() - start, 1), **record})
+    append_line(run.lines, {**job.about, "seconds": round(time.perf_counter() - start, 1), **record})
 
 
 @contextlib.contextmanager
-def claimed(run: Run, job: Job) -> Iterator[bool]:
+def claimed(run: Run, job: Any) -> Iterator[bool]:
     """Whether this process may do a job: who holds its lock may. The system frees it if the process dies."""
     folder = run.workshop.folder / "claims"
     folder.mkdir(parents=True, exist_ok=True)
@@ -198,7 +162,7 @@ def claimed(run: Run, job: Job) -> Iterator[bool]:
 def start_workers(arguments: Sequence[str], workers: int, folder: Path) -> list[subprocess.Popen]:
     """Processes that do the same command's jobs, each under ``accelerate launch`` with a device of its own.
 
-    They are launched with a configuration of their own, in ``folder``: the user's may ask for many processes each.
+    They are launched with a configuration of their own, in ``folder``: the user's may ask for many processes.
     """
     gpus = visible_gpus()
     folder.mkdir(parents=True, exist_ok=True)
@@ -261,37 +225,3 @@ def _ends_with(processes: Sequence[subprocess.Popen]) -> Iterator[None]:
                 process.wait()
         for number in ours:
             signal.signal(number, signal.SIG_DFL)
-
-
-class Bar:
-    """A progress bar of jobs whose remaining time comes from what such jobs have taken so far."""
-
-    def __init__(self, run: Run, costs: Costs, workers: int, shown: bool) -> None:
-        from tqdm.auto import tqdm
-
-        self.run, self.costs, self.workers = run, costs, workers
-        bar_format = "{l_bar}{bar}| {n_fmt}/{total_fmt} jobs, {postfix}"
-        self.bar = tqdm(total=len(run.jobs), disable=not shown, bar_format=bar_format, desc=run.workshop.profile.name)
-        self.update()
-
-    def update(self) -> None:
-        """Show what is done and what is left."""
-        done = self.run.done()
-        todo = self.run.open_jobs(done)
-        self.bar.n = len(self.run.jobs) - len(todo)
-        left = self.costs.seconds(todo, done.values())
-        text = "time left not known yet" if left is None else f"about {in_words(left / self.workers)} left"
-        self.bar.set_postfix_str(text)
-
-    def close(self) -> None:
-        """Leave the bar as it is."""
-        self.bar.close()
-
-
-def in_words(seconds: float) -> str:
-    """A duration as people say it."""
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    if seconds < 5400:
-        return f"{seconds / 60:.0f} min"
-    return f"{seconds / 3600:.1f} h"

@@ -25,19 +25,10 @@ SPECTRUM = np.linspace(0.5, 100.0, 400)  # angular frequencies of its right pane
 def score_probe(
     probe: Probe, key: WatermarkKey, kept: float, *, curve: bool = False, served_with: WatermarkKey | None = None
 ) -> dict[str, Any]:
-    """All scores of one probe.
+    """All scores of one probe, which has the clean victim's answers and gold labels.
 
-    Parameters
-    ----------
-    probe : Probe
-        With the clean victim's answers and gold labels.
-    key : WatermarkKey
-    kept : float
-        The share of the most confident items that the paper's code keeps.
-    curve : bool
-        Whether to add what a case study's figure shows.
-    served_with : WatermarkKey, optional
-        The key that the victim serves with, where the tested one is wrong.
+    ``kept`` is the share of the most confident items that the paper's code keeps. ``curve`` adds what a case study's
+    figure shows. ``served_with`` is the key that the victim serves with, where the tested one is wrong.
     """
     y = served(probe, served_with or key)
     record: dict[str, Any] = {
@@ -77,9 +68,9 @@ def _power(probe: Probe, key: WatermarkKey) -> dict[str, float]:
     if not weighted.any():
         return {}
     assert probe.victim is not None  # as :func:`score_probe` asks
-    called = exists & (probe.victim.argmax(1) == key.target)
-    depth = mark_depth(probe.victim[called], key.settings)
-    distinct, counts = np.unique(tokens[called], return_counts=True)
+    of_target = exists & (probe.victim.argmax(1) == key.target)
+    depth = mark_depth(probe.victim[of_target], key.settings)
+    distinct, counts = np.unique(tokens[of_target], return_counts=True)
     # A plan weighs tokens without knowing the student: by κ = 1, and so is the spread taken here.
     n = counts[np.searchsorted(distinct, found.token_ids[weighted])]
     w = token_weight(n, n, KAPPA)

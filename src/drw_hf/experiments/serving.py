@@ -41,15 +41,9 @@ def serve(victim: torch.nn.Module, tokenizer: Any, corpus: Corpus, keys: Sequenc
     """
     batches = list(_asked(victim, tokenizer, corpus))
     probabilities = np.concatenate([_items(batch, batch.logits.softmax(-1)) for batch in batches])
-    gold, answered = _gold(corpus, batches)
-    calibration = calibration_error(probabilities, gold[answered])
-    record: dict[str, Any] = {
-        "clean": figures_of_merit(corpus, _labels(batches, None, None)),
-        "ece": calibration.ece,
-        "confidence": calibration.confidence,
-        "n": calibration.n,
-        "levels": [],
-    }
+    calibration = calibration_error(probabilities, _gold(corpus, batches))
+    record: dict[str, Any] = {"clean": figures_of_merit(corpus, _labels(batches, None, None)), "levels": []}
+    record |= {"ece": calibration.ece, "confidence": calibration.confidence, "n": calibration.n}
     ways: dict[str, tuple[OutputOptions, dict[str, float]]] = {
         "soft": (OutputOptions("soft"), {}),
         "hard": (OutputOptions("hard"), {}),
@@ -115,16 +109,17 @@ def _items(batch: _Batch, values: torch.Tensor) -> np.ndarray:
     )
 
 
-def _gold(corpus: Corpus, batches: Sequence[_Batch]) -> tuple[np.ndarray, np.ndarray]:
-    """Right labels of all items, and which of them have an answer."""
+def _gold(corpus: Corpus, batches: Sequence[_Batch]) -> np.ndarray:
+    """The right labels of all items that have an answer."""
     gold = corpus.evaluation[corpus.task.gold][:]
     if batches[0].units is None:
-        return np.asarray(gold), np.ones(len(gold), dtype=bool)
+        return np.asarray(gold)
     answered = [place is not None for batch in batches for places in batch.units or () for place in places]
-    return np.concatenate([np.asarray(row) for row in gold]), np.array(answered)
+    return np.concatenate([np.asarray(row) for row in gold])[answered]
 
 
 def _summary(merits: Sequence[dict[str, float]]) -> dict[str, float]:
+    """Mean, least and largest of every figure."""
     summary: dict[str, float] = {}
     for name in merits[0]:
         values = [merit[name] for merit in merits]

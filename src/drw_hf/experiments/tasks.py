@@ -11,120 +11,74 @@ from typing import Any
 import datasets
 from datasets import ClassLabel, Dataset, List
 
+from ..checks import numbers_of
 from ..errors import DatasetError
 from ..keys import choices
 
 
 @dataclass(frozen=True)
 class Task:
-    """One task: where its data lie, what is asked, which class carries the mark.
-
-    Attributes
-    ----------
-    name, title : str
-    kind : str
-        ``"sequence-classification"`` or ``"token-classification"``.
-    folder : str
-        The data's folder in a local ``--data``: ``train.jsonl.gz`` and so on.
-    repository, subset, revision : str
-        The data set on the Hub.
-    columns : tuple of str
-        What is asked: a text, a pair, or words.
-    gold : str
-        The column of right labels.
-    labels : tuple of str
-        The label names; empty where the data name them.
-    target : str
-        c*.
-    evaluated_on : str
-        The split accuracy is measured on. GLUE's test labels are not public, so its tasks use the validation split.
-    metric : str
-        The paper's figure: ``"accuracy"``, or ``"f1"`` over entities (for POS over what seqeval takes for such).
-    kept : float
-        The share of items that the paper's code keeps for detection, the most confident ones.
-    """
+    """One task: where its data lie, what is asked, which class carries the mark."""
 
     name: str
     title: str
     kind: choices.Task
-    folder: str
-    repository: str
+    folder: str  # of the data in a local ``--data``
+    repository: str  # of the data on the Hub, with subset and revision
     subset: str | None
     revision: str | None
-    columns: tuple[str, ...]
-    gold: str
-    labels: tuple[str, ...]
-    target: str
-    evaluated_on: str
-    metric: str
-    kept: float = 0.98
+    columns: tuple[str, ...]  # what is asked: a text, a pair, or words
+    gold: str  # the column of right labels
+    labels: tuple[str, ...]  # their names; empty where the data name them
+    target: str  # c*
+    evaluated_on: str  # GLUE's test labels are not public, so its tasks use the validation split
+    metric: str  # the paper's figure: accuracy, or F1 over entities (for POS over what seqeval takes for such)
+    kept: float = 0.98  # the share of items that the paper's code keeps for detection, the most confident ones
 
 
+_GLUE: dict[str, Any] = {
+    "kind": "sequence-classification",
+    "repository": "nyu-mll/glue",
+    "revision": None,
+    "gold": "label",
+    "evaluated_on": "validation",
+    "metric": "accuracy",
+}
+_CONLL: dict[str, Any] = {
+    "kind": "token-classification",
+    "folder": "conll2003",
+    "repository": "eriktks/conll2003",
+    "subset": None,
+    "revision": "refs/convert/parquet",  # the data set itself is a script, which datasets no longer runs
+    "columns": ("tokens",),
+    "labels": (),
+    "evaluated_on": "test",
+    "metric": "f1",
+}
 TASKS = {
-    task.name: task
-    for task in (
-        Task(
-            name="sst2",
-            title="SST-2",
-            kind="sequence-classification",
-            folder="sst2",
-            repository="nyu-mll/glue",
-            subset="sst2",
-            revision=None,
-            columns=("sentence",),
-            gold="label",
-            labels=("negative", "positive"),
-            target="negative",
-            evaluated_on="validation",
-            metric="accuracy",
-        ),
-        Task(
-            name="mrpc",
-            title="MRPC",
-            kind="sequence-classification",
-            folder="mrpc",
-            repository="nyu-mll/glue",
-            subset="mrpc",
-            revision=None,
-            columns=("sentence1", "sentence2"),
-            gold="label",
-            labels=("not_equivalent", "equivalent"),
-            target="not_equivalent",
-            evaluated_on="validation",
-            metric="accuracy",
-            kept=0.95,
-        ),
-        Task(
-            name="pos",
-            title="POS",
-            kind="token-classification",
-            folder="conll2003",
-            repository="eriktks/conll2003",
-            subset=None,
-            revision="refs/convert/parquet",  # the data set itself is a script, which datasets no longer runs
-            columns=("tokens",),
-            gold="pos_tags",
-            labels=(),
-            target="NNP",
-            evaluated_on="test",
-            metric="f1",
-        ),
-        Task(
-            name="ner",
-            title="NER",
-            kind="token-classification",
-            folder="conll2003",
-            repository="eriktks/conll2003",
-            subset=None,
-            revision="refs/convert/parquet",
-            columns=("tokens",),
-            gold="ner_tags",
-            labels=(),
-            target="I-PER",
-            evaluated_on="test",
-            metric="f1",
-        ),
-    )
+    "sst2": Task(
+        name="sst2",
+        title="SST-2",
+        folder="sst2",
+        subset="sst2",
+        columns=("sentence",),
+        labels=("negative", "positive"),
+        target="negative",
+        **_GLUE,
+    ),
+    "mrpc": Task(
+        name="mrpc",
+        title="MRPC",
+        folder="mrpc",
+        subset="mrpc",
+        columns=("sentence1", "sentence2"),
+        labels=("not_equivalent", "equivalent"),
+        target="not_equivalent",
+        kept=0.95,
+        **_GLUE,
+    ),
+    "pos": Task(name="pos", title="POS", gold="pos_tags", target="NNP", **_CONLL),
+    "ner": Task(name="ner", title="NER", gold="ner_tags", target="I-PER", **_CONLL),
 }
 
 
@@ -168,17 +122,10 @@ class Corpus:
 
 @functools.cache
 def load_corpus(name: str, data: str | None = None, rows: int | None = None, evaluated: int | None = None) -> Corpus:
-    """A task's corpus.
+    """The corpus of a task of `TASKS`: at the most so many training rows and rows to evaluate on.
 
-    Parameters
-    ----------
-    name : str
-        One of `TASKS`.
-    data : str, optional
-        A folder with a folder for each data set, each with ``train``, ``validation`` and ``test`` as ``.jsonl.gz``
-        or ``.jsonl``; without it, the Hub.
-    rows, evaluated : int, optional
-        Training rows, and rows to evaluate on, at the most.
+    ``data`` is a folder with a folder for each data set, each with ``train``, ``validation`` and ``test`` as
+    ``.jsonl.gz`` or ``.jsonl``; without it, the Hub is asked.
     """
     task = TASKS[name]
     found = _from_hub(task) if data is None else _from_folder(task, Path(data))
@@ -247,7 +194,7 @@ def _numbered(part: Dataset, task: Task, labels: Sequence[str]) -> Dataset:
     gold, feature = task.gold, part.features[task.gold]
     if getattr(getattr(feature, "feature", feature), "dtype", "") not in ("string", "large_string"):
         return part
-    number = {label: index for index, label in enumerate(labels)}
+    number = numbers_of(labels)
     try:
         values = [number[row] if isinstance(row, str) else [number[label] for label in row] for row in part[gold]]
     except KeyError as unknown:

@@ -5,16 +5,13 @@ on the package's own corpus, in seconds.
 """
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from datasets import Dataset
 from transformers import (
-    BertConfig,
-    BertForSequenceClassification,
-    BertForTokenClassification,
     DataCollatorForTokenClassification,
     DataCollatorWithPadding,
     PrinterCallback,
@@ -22,26 +19,34 @@ from transformers import (
     TrainingArguments,
 )
 
+from ..asking.models import PLAIN, PROTECTED
 from ..asking.questions import find_gold_column, find_text_columns, max_length_of
 from ..checks import class_numbers
+from ..detection.probing import Probe, probe_suspect
 from ..extraction import DistillationArguments, DistillationTrainer
 from ..extraction.preparation import Layout, lay_out
 from ..keys import KeyRing, WatermarkKey
 from ..keys.binding import labels_of
 from ..keys.choices import LabelKind, Task
-from ..watermark import WatermarkedModelForSequenceClassification, WatermarkedModelForTokenClassification
 from .corpus import SENTIMENTS, TAGS, make_sentiment_corpus, make_tagging_corpus, make_tokenizer
+from .profiles import Encoder
 
 N_TRAIN, N_UNSEEN = 2500, 1500
 MAX_LENGTH = 64  # tokens; no sentence of the corpus is as long
-CLASSES = {
-    "token-classification": (BertForTokenClassification, WatermarkedModelForTokenClassification, TAGS, "NNP"),
-    "sequence-classification": (
-        BertForSequenceClassification,
-        WatermarkedModelForSequenceClassification,
-        SENTIMENTS,
-        "negative",
-    ),
+
+
+class Corpus(NamedTuple):
+    """The text of a task: who writes it, its column, its labels, and the class that carries the mark."""
+
+    make: Callable[[int], list[dict[str, Any]]]
+    column: str
+    labels: tuple[str, ...]
+    target: str
+
+
+CORPORA: dict[Task, Corpus] = {
+    "token-classification": Corpus(make_tagging_corpus, "tokens", TAGS, "NNP"),
+    "sequence-classification": Corpus(make_sentiment_corpus, "text", SENTIMENTS, "negative"),
 }
 
 
@@ -57,17 +62,25 @@ class Theft:
 
     def key(self, **settings: Any) -> WatermarkKey:
         """A key for the victim."""
-        target = CLASSES[self.task][3]
-        secret = {"secret": bytes(range(32))}
-        return WatermarkKey.generate(self.victim, tokenizer=self.tokenizer, target=target, **{**secret, **settings})
+        usual = {"tokenizer": self.tokenizer, "target": CORPORA[self.task].target, "secret": bytes(range(32))}
+        return WatermarkKey.generate(self.victim, **{**usual, **settings})
 
     def protected(self, key: WatermarkKey | KeyRing, label_kind: LabelKind = "soft", **options: Any) -> Any:
         """The victim as it is served."""
-        return CLASSES[self.task][1].from_model(self.victim, key=key, label_kind=label_kind, **options)
+        return PROTECTED[self.task].from_model(self.victim, key=key, label_kind=label_kind, **options)
+
+    def asked(self, rows: Dataset) -> Dataset:
+        """Rows without their labels."""
+        return rows.select_columns([CORPORA[self.task].column])
 
     def text(self, rows: Dataset) -> list[Any]:
         """The probe texts of a data set."""
-        return rows["tokens" if self.task == "token-classification" else "text"][:]
+        return rows[CORPORA[self.task].column][:]
+
+    def probe(self, suspect: Any, rows: Dataset, key: WatermarkKey, folder: Any, **options: Any) -> Probe:
+        """What a suspect and the clean victim answer to rows."""
+        usual = {"key": key, "tokenizer": self.tokenizer, "victim": self.victim}
+        return probe_suspect(suspect, self.text(rows), cache_dir=folder, progress=False, **usual, **options)
 
 
 def small_bert(
@@ -79,22 +92,9 @@ def small_bert(
     max_length: int = MAX_LENGTH,
 ) -> torch.nn.Module:
     """Two layers from scratch; ``labels`` are the corpus's unless given."""
-    model_class, _, usual, _ = CLASSES[task]
-    labels = usual if labels is None else labels
     torch.manual_seed(seed)
-    config = BertConfig(
-        vocab_size=vocab_size,
-        hidden_size=width,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        intermediate_size=2 * width,
-        max_position_embeddings=max_length,
-        hidden_dropout_prob=0.0,
-        attention_probs_dropout_prob=0.0,
-        id2label=dict(enumerate(labels)),
-        label2id={label: index for index, label in enumerate(labels)},
-    )
-    return model_class(config)
+    shape = Encoder(layers=2, width=width, heads=2, vocabulary=vocab_size, max_length=max_length)
+    return PLAIN[task].from_config(shape.config(CORPORA[task].labels if labels is None else labels))
 
 
 def training(folder: Any, epochs: int, arguments: type = TrainingArguments, **settings: Any) -> Any:
@@ -122,7 +122,6 @@ def train_on_gold(
     seed: int,
     epochs: int,
     model: torch.nn.Module | None = None,
-    learning_rate: float = 3e-3,
     max_length: int = MAX_LENGTH,
     best_on: Dataset | None = None,
     **settings: Any,
@@ -150,7 +149,7 @@ def train_on_gold(
     if held_out is not None:
         settings |= {"eval_strategy": "epoch", "save_strategy": "epoch", "save_total_limit": 1}
         settings |= {"load_best_model_at_end": True, "metric_for_best_model": "eval_loss"}
-    arguments = training(folder, epochs, seed=seed, learning_rate=learning_rate, **settings)
+    arguments = training(folder, epochs, seed=seed, **settings)
     trainer = Trainer(
         model, arguments, train_dataset=encoded, eval_dataset=held_out, data_collator=collator(tokenizer)
     )
@@ -166,14 +165,21 @@ def distil(
     folder: Any,
     epochs: int,
     teacher: Any = None,
+    teacher_tokenizer: Any = None,
     **settings: Any,
 ) -> torch.nn.Module:
     """A student of answers that `label_with_teacher` kept, or of a teacher that is asked about the rows.
 
     ``settings`` are those of DistillationArguments.
     """
-    arguments = training(folder, epochs, DistillationArguments, **settings)
-    trainer = DistillationTrainer(student, arguments, teacher, rows, processing_class=tokenizer)
+    trainer = DistillationTrainer(
+        student,
+        training(folder, epochs, DistillationArguments, **settings),
+        teacher,
+        rows,
+        processing_class=tokenizer,
+        teacher_tokenizer=teacher_tokenizer,
+    )
     trainer.remove_callback(PrinterCallback)
     trainer.train()
     return student.eval()
@@ -183,24 +189,16 @@ def steal(
     theft: Theft, teacher: Any, folder: Any, seed: int = 7, epochs: int = 8, tokenizer: Any = None, **settings: Any
 ) -> torch.nn.Module:
     """A student of the teacher's answers to the thief's queries."""
-    student = small_bert(theft.task, len(tokenizer or theft.tokenizer), seed)
-    gold = "tags" if theft.task == "token-classification" else "label"
-    DistillationTrainer(
-        student,
-        training(folder, epochs, DistillationArguments, **{"seed": seed, **settings}),
-        teacher,
-        theft.queries.remove_columns(gold),
-        processing_class=tokenizer or theft.tokenizer,
-        teacher_tokenizer=theft.tokenizer,
-    ).train()
-    return student.eval()
+    own = tokenizer or theft.tokenizer
+    student = small_bert(theft.task, len(own), seed)
+    asking = {"teacher": teacher, "teacher_tokenizer": theft.tokenizer}
+    return distil(student, own, theft.asked(theft.queries), folder, epochs, **asking, **{"seed": seed, **settings})
 
 
 @functools.cache
 def make_theft(task: Task, folder: str) -> Theft:
     """The victim and its texts."""
-    make = make_tagging_corpus if task == "token-classification" else make_sentiment_corpus
-    rows = Dataset.from_list(make(N_TRAIN + N_UNSEEN))
+    rows = Dataset.from_list(CORPORA[task].make(N_TRAIN + N_UNSEEN))
     tokenizer = make_tokenizer()
     queries, unseen = rows.select(range(N_TRAIN)), rows.select(range(N_TRAIN, N_TRAIN + N_UNSEEN))
     victim = train_on_gold(task, tokenizer, queries, folder, seed=0, epochs=4)

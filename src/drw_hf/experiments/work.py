@@ -4,6 +4,7 @@ What is made lies in one folder, for other jobs to use. A job reads the results 
 and returns a small record; nothing else is shared, so jobs may run in any process.
 """
 
+import contextlib
 import dataclasses
 import functools
 import hashlib
@@ -11,7 +12,7 @@ import os
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,22 +21,16 @@ import numpy as np
 import torch
 from accelerate import PartialState
 from datasets import Dataset, concatenate_datasets
-from transformers import (
-    AutoConfig,
-    AutoModelForSequenceClassification,
-    AutoModelForTokenClassification,
-    AutoTokenizer,
-    BertConfig,
-    PreTrainedTokenizerFast,
-)
+from transformers import AutoConfig, AutoTokenizer, PreTrainedTokenizerFast
 
 from ..asking.labelling import LABELS, PROBABILITIES, label_with_teacher
+from ..asking.models import PLAIN, PROTECTED
+from ..checks import numbers_of
 from ..detection.divergence import jsd
 from ..detection.probing import Probe, probe_suspect
 from ..keys import WatermarkKey
 from ..keys.choices import LabelKind
-from ..keys.hash_rules import HashRule, RarestRule
-from ..watermark import WatermarkedModelForSequenceClassification, WatermarkedModelForTokenClassification
+from ..keys.hash_rules import RarestRule
 from .jobs import CASE_SEED, CASE_TASK, GOLD, UNWATERMARKED, WATERMARKED, Job, Student
 from .modes import MODES, Mode
 from .profiles import Profile, Training
@@ -45,10 +40,6 @@ from .serving import serve
 from .tasks import TASKS, Corpus, load_corpus
 from .theft import distil, train_on_gold
 
-MODELS = {
-    "sequence-classification": (AutoModelForSequenceClassification, WatermarkedModelForSequenceClassification),
-    "token-classification": (AutoModelForTokenClassification, WatermarkedModelForTokenClassification),
-}
 PREPENDED = "indeed well"  # what the thief puts before every text
 COMPARED = 640  # rows that the baseline is computed on over all positions
 LONGEST_END = 4  # letters of a word end that may be a piece
@@ -57,23 +48,12 @@ SERVED_KEYS = 5  # that accuracy is averaged over
 
 @dataclass(frozen=True)
 class Workshop:
-    """Where jobs are done: the profile, the data, and the folder for what is made.
-
-    Attributes
-    ----------
-    profile : Profile
-    folder : Path
-        For models, answers and probes.
-    data : str, optional
-        Folder of the data sets; without it, the Hub.
-    other : str, optional
-        Another pretrained encoder, for the student of the case study.
-    """
+    """Where jobs are done: the profile, the data, and the folder for what is made."""
 
     profile: Profile
-    folder: Path
-    data: str | None = None
-    other: str | None = None
+    folder: Path  # for models, answers and probes
+    data: str | None = None  # folder of the data sets; without it, the Hub
+    other: str | None = None  # another pretrained encoder, for the student of the case study
 
     # -- what jobs share
 
@@ -92,29 +72,15 @@ class Workshop:
 
     def new_model(self, task: str, seed: int, encoder: str | None = None) -> torch.nn.Module:
         """An untrained model: a pretrained encoder with a fresh head, or all from scratch."""
-        labels = self.corpus(task).labels
-        names: dict[str, Any] = {
-            "id2label": dict(enumerate(labels)),
-            "label2id": {label: i for i, label in enumerate(labels)},
-        }
-        model_class = MODELS[TASKS[task].kind][0]
-        shape = self.profile.encoder
+        labels, model_class, shape = self.corpus(task).labels, PLAIN[TASKS[task].kind], self.profile.encoder
         path = self.other if encoder == "other" else shape.pretrained
         torch.manual_seed(seed)
-        if path is not None:
-            return model_class.from_pretrained(path, dtype=torch.float32, **names)
-        config = BertConfig(
-            vocab_size=len(self.tokenizer(task)),
-            hidden_size=shape.width,
-            num_hidden_layers=shape.layers,
-            num_attention_heads=shape.heads,
-            intermediate_size=shape.inner,
-            max_position_embeddings=shape.max_length,
-            hidden_dropout_prob=0.0,
-            attention_probs_dropout_prob=0.0,
-            **names,
-        )
-        return model_class.from_config(config)
+        if path is None:
+            return model_class.from_config(
+                dataclasses.replace(shape, vocabulary=len(self.tokenizer(task))).config(labels)
+            )
+        names: dict[str, Any] = {"id2label": dict(enumerate(labels)), "label2id": numbers_of(labels)}
+        return model_class.from_pretrained(path, dtype=torch.float32, **names)
 
     def path(self, job: Job) -> Path:
         """Where a job's result lies: a model's folder, or a probe's."""
@@ -130,7 +96,7 @@ class Workshop:
 
     def load(self, job: Job) -> torch.nn.Module:
         """A model that a job made."""
-        return MODELS[TASKS[job.task].kind][0].from_pretrained(self.path(job)).eval().to(PartialState().device)
+        return PLAIN[TASKS[job.task].kind].from_pretrained(self.path(job)).eval().to(PartialState().device)
 
     def weights(self, job: Job) -> str:
         """Names the weights of a model that a job made: a victim trained again, elsewhere, has others."""
@@ -143,22 +109,17 @@ class Workshop:
         ``victim`` is the model, or its configuration, which says all that a key must know of it.
         Published like everything else here: these keys protect nothing.
         """
-        mode, usual, tokenizer = MODES[student.mode], self.profile.key, self.tokenizer(student.task)
-        secret = hashlib.sha256(f"drw_hf experiments {student.task} {student.seed}".encode()).digest()
-        rule: str | HashRule | None = student.rule
-        if rule == "rarest":
-            rule = RarestRule(self._frequencies(student.task))
+        mode, rule = MODES[student.mode], student.rule
+        settings: dict[str, Any] = {**self.profile.key, "law": mode.law, "scope": mode.scope}
+        varied = {"epsilon": student.epsilon, "tau": student.tau}
+        settings |= {name: value for name, value in varied.items() if value is not None}
         return WatermarkKey.generate(
             victim,
-            tokenizer=tokenizer,
+            tokenizer=self.tokenizer(student.task),
             target=student.target or TASKS[student.task].target,
-            frequency=usual.frequency,
-            epsilon=usual.epsilon if student.epsilon is None else student.epsilon,
-            tau=usual.tau if student.tau is None else student.tau,
-            law=mode.law,
-            scope=mode.scope,
-            hash_rule=rule,
-            secret=secret,
+            hash_rule=RarestRule(self._frequencies(student.task)) if rule == "rarest" else rule,
+            secret=hashlib.sha256(f"drw_hf experiments {student.task} {student.seed}".encode()).digest(),
+            **settings,
         )
 
     def _frequencies(self, task: str) -> np.ndarray:
@@ -175,7 +136,7 @@ class Workshop:
         options: dict[str, Any] = {}
         if label_kind == "hard":
             options = {"sampling": mode.sampling, "sample_all": mode.sample_all}
-        return MODELS[key.task][1].from_model(victim, key=key, label_kind=label_kind, **options)
+        return PROTECTED[key.task].from_model(victim, key=key, label_kind=label_kind, **options)
 
     def answers(self, teacher: Any, rows: Dataset, tokenizer: Any) -> Dataset:
         """A model's answers to rows, kept for who asks again."""
@@ -217,7 +178,7 @@ class Workshop:
         if student.teacher == GOLD:
             model = self._on_gold(job, rows, settings, student.seed)
         else:
-            model = self._distilled(job, rows, settings)
+            model = self._distilled(job, student, rows, settings)
         record = {"rows": len(rows), "epochs": settings.epochs, "data": corpus.digest}
         if student.teacher != GOLD:
             record["victim"] = self.weights(Job("victim", job.task))
@@ -231,34 +192,30 @@ class Workshop:
         suspect = self.load(Job("student", job.task, student))
         victim, tokenizer = self.victim(job.task), self.tokenizer(job.task)
         key = self.key(victim, student)
-        folder = _fresh(self.path(job))
         record: dict[str, Any] = {}
         asked = corpus.queries.select(range(round(student.queries * student.share * len(corpus.queries))))
-        for where, rows in (("queries", asked), ("unseen", corpus.unseen)):
-            logged = None
-            if where == "queries" and student.teacher == WATERMARKED and student.labels == "hard":
-                logged = self._logged(victim, key, student, rows)
-            probe = probe_suspect(
-                suspect,
-                corpus.texts(rows),
-                key=key,
-                tokenizer=tokenizer,
-                suspect_tokenizer=self.tokenizer(job.task, student.encoder),
-                victim=victim,
-                gold=corpus.gold(rows),
-                logged=logged,
-                batch_size=64,
-                cache_dir=self.folder / "answers",
-                progress=False,
-            )
-            probe.save(folder / f"{where}.npz")
-            record[where] = {"n_texts": probe.n_texts, "n_items": len(probe.rows)}
-        if student.encoder is None:
-            teacher = self.protected(victim, key, MODES[student.mode], "soft")
-            record["jsd_everywhere"] = divergence_everywhere(
-                suspect, teacher, tokenizer, corpus.texts(corpus.queries), corpus.task.columns
-            )
-        _finish(folder, self.path(job))
+        with _written_whole(self.path(job)) as folder:
+            for where, rows in (("queries", asked), ("unseen", corpus.unseen)):
+                probe = probe_suspect(
+                    suspect,
+                    corpus.texts(rows),
+                    key=key,
+                    tokenizer=tokenizer,
+                    suspect_tokenizer=self.tokenizer(job.task, student.encoder),
+                    victim=victim,
+                    gold=corpus.gold(rows),
+                    logged=self._logged(victim, key, student, rows) if where == "queries" else None,
+                    batch_size=64,
+                    cache_dir=self.folder / "answers",
+                    progress=False,
+                )
+                probe.save(folder / f"{where}.npz")
+                record[where] = {"n_texts": probe.n_texts, "n_items": len(probe.rows)}
+            if student.encoder is None:
+                teacher = self.protected(victim, key, MODES[student.mode], "soft")
+                record["jsd_everywhere"] = divergence_everywhere(
+                    suspect, teacher, tokenizer, corpus.texts(corpus.queries), corpus.task.columns
+                )
         return record
 
     def _do_score(self, job: Job) -> dict[str, Any]:
@@ -282,6 +239,7 @@ class Workshop:
 
     def _arguments(self, settings: Training, seed: int) -> dict[str, Any]:
         return {
+            "epochs": settings.epochs,
             "seed": seed,
             "learning_rate": settings.learning_rate,
             "weight_decay": settings.weight_decay,
@@ -289,77 +247,58 @@ class Workshop:
             "per_device_eval_batch_size": 64,
             "train_sampling_strategy": "group_by_length",
             "use_cpu": False,
+            "max_length": self.profile.encoder.max_length,
         }
 
     def _on_gold(self, job: Job, rows: Dataset, settings: Training, seed: int) -> torch.nn.Module:
         arguments = self._arguments(settings, seed)
-        corpus = self.corpus(job.task)
-        best = corpus.validation if settings.keep == "best" else None
+        arguments["best_on"] = self.corpus(job.task).validation if settings.keep == "best" else None
+        model, tokenizer = self.new_model(job.task, seed), self.tokenizer(job.task)
         with _scratch(self.folder) as scratch:
-            model = train_on_gold(
-                TASKS[job.task].kind,
-                self.tokenizer(job.task),
-                rows,
-                scratch,
-                epochs=settings.epochs,
-                model=self.new_model(job.task, seed),
-                max_length=self.profile.encoder.max_length,
-                best_on=best,
-                **arguments,
-            )
+            train_on_gold(TASKS[job.task].kind, tokenizer, rows, scratch, model=model, **arguments)
         return self._keep(model, job)
 
-    def _distilled(self, job: Job, rows: Dataset, settings: Training) -> torch.nn.Module:
-        student, corpus = job.student, self.corpus(job.task)
-        assert student is not None  # it is who is trained
-        victim, tokenizer = self.victim(job.task), self.tokenizer(job.task)
-        arguments = {
-            **self._arguments(settings, student.seed),
-            "label_kind": "soft" if student.labels == "soft" else "hard",
-            "max_length": self.profile.encoder.max_length,
-        }
-        teacher, mode = victim, MODES[student.mode]
+    def _distilled(self, job: Job, student: Student, rows: Dataset, settings: Training) -> torch.nn.Module:
+        corpus, teacher, mode = self.corpus(job.task), self.victim(job.task), MODES[student.mode]
+        arguments = self._arguments(settings, student.seed)
+        arguments["label_kind"] = "soft" if student.labels == "soft" else "hard"
+        drawn = student.teacher == WATERMARKED and student.labels == "hard"
         if student.teacher == WATERMARKED:
-            kind: LabelKind = "hard" if student.labels == "hard" else "soft"
-            teacher = self.protected(victim, self.key(victim, student), mode, kind)
-        own = self.tokenizer(job.task, student.encoder)
+            teacher = self.protected(teacher, self.key(teacher, student), mode, "hard" if drawn else "soft")
+        if drawn and mode.requery:
+            learned, arguments = corpus.texts(rows), {**arguments, "teacher": teacher, "requery": True}
+        else:
+            learned = self._answered(teacher, rows, student, corpus)
+        model = self.new_model(job.task, student.seed, student.encoder)
         with _scratch(self.folder) as scratch:
-            model = self.new_model(job.task, student.seed, student.encoder)
-            if student.teacher == WATERMARKED and student.labels == "hard" and mode.requery:
-                arguments["requery"] = True
-                distil(model, own, corpus.texts(rows), scratch, settings.epochs, teacher=teacher, **arguments)
-            else:
-                answered = self._answered(teacher, rows, student, corpus, tokenizer)
-                distil(model, own, answered, scratch, settings.epochs, **arguments)
+            distil(model, self.tokenizer(job.task, student.encoder), learned, scratch, **arguments)
         return self._keep(model, job)
 
-    def _answered(self, teacher: Any, rows: Dataset, student: Student, corpus: Corpus, tokenizer: Any) -> Dataset:
+    def _answered(self, teacher: Any, rows: Dataset, student: Student, corpus: Corpus) -> Dataset:
         """The thief's training data: the teacher's answers, gold labels for the rows that it did not ask about."""
-        asked = round(student.share * len(rows))
+        asked, first, gold = round(student.share * len(rows)), corpus.task.columns[0], corpus.task.gold
         texts = corpus.texts(rows.select(range(asked)))
+        questions = texts
         if student.prepended:
-            first = corpus.task.columns[0]
-            other = texts.map(lambda row: {first: f"{PREPENDED} {row[first]}"})
-            answers = self.answers(teacher, other, tokenizer)
-            answered = answers.remove_columns(first).add_column(first, texts[first][:])
-        else:
-            answered = self.answers(teacher, texts, tokenizer)
+            questions = texts.map(lambda row: {first: f"{PREPENDED} {row[first]}"})
+        answered = self.answers(teacher, questions, self.tokenizer(student.task))
+        if student.prepended:
+            answered = answered.remove_columns(first).add_column(first, texts[first][:])
         if asked == len(rows):
             return answered
-        rest = rows.select(range(asked, len(rows)))
-        m = len(corpus.labels)
-
-        def as_answer(row: dict[str, Any]) -> dict[str, Any]:
-            gold = row[corpus.task.gold]
-            return {PROBABILITIES: np.eye(m, dtype=np.float32)[gold].tolist(), LABELS: gold}
-
-        labelled = rest.map(as_answer, remove_columns=corpus.task.gold, features=answered.features)
+        certain = np.eye(len(corpus.labels), dtype=np.float32)
+        labelled = rows.select(range(asked, len(rows))).map(
+            lambda row: {PROBABILITIES: certain[row[gold]].tolist(), LABELS: row[gold]},
+            remove_columns=gold,
+            features=answered.features,
+        )
         return concatenate_datasets([answered, labelled])
 
     def _logged(self, victim: Any, key: WatermarkKey, student: Student, rows: Dataset) -> list[Any] | None:
-        """The labels that the thief was served, where they are the same each time."""
+        """The labels that a thief of hard labels was served, where they are the same each time."""
         mode = MODES[student.mode]
-        if mode.sampling != "keyed" or student.prepended:
+        of_hard_labels = student.teacher == WATERMARKED and student.labels == "hard"
+        if not of_hard_labels or mode.sampling != "keyed" or student.prepended:
             return None
         corpus = self.corpus(student.task)
         served = self.protected(victim, key, mode, "hard")
@@ -367,9 +306,8 @@ class Workshop:
 
     def _keep(self, model: Any, job: Job) -> torch.nn.Module:
         """Save a model so that it is there whole or not at all."""
-        folder = _fresh(self.path(job))
-        model.to("cpu").save_pretrained(folder)
-        _finish(folder, self.path(job))
+        with _written_whole(self.path(job)) as folder:
+            model.to("cpu").save_pretrained(folder)
         return model.eval().to(PartialState().device)
 
 
@@ -446,15 +384,13 @@ def _commonest(counts: Counter[str], number: int) -> list[str]:
     return sorted(counts, key=lambda word: (-counts[word], word))[:number]
 
 
-def _fresh(path: Path) -> Path:
+@contextlib.contextmanager
+def _written_whole(path: Path) -> Iterator[Path]:
     """A folder to write into, which becomes ``path`` when all is written."""
     folder = path.with_name(path.name + ".part")
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    return folder
-
-
-def _finish(folder: Path, path: Path) -> None:
+    yield folder
     shutil.rmtree(path, ignore_errors=True)
     folder.rename(path)
 

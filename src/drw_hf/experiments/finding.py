@@ -1,6 +1,6 @@
-"""The figure of one finding: a student of soft labels, probed with text it never saw.
+"""One finding and its figure: a student of soft labels, probed with text it never saw.
 
-``python -m drw_hf.experiments.figure --output docs/results/finding.png``
+``python -m drw_hf.experiments.finding --output docs/results/finding.png``
 """
 
 import argparse
@@ -20,17 +20,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         theft = make_theft("token-classification", folder)
         key = theft.key()
-        student = steal(theft, theft.protected(key), folder)
-        result = detect(
-            student,
-            theft.text(theft.unseen),
-            key=key,
-            tokenizer=theft.tokenizer,
-            victim=theft.victim,
-            simulated_keys=10_000,
-            cache_dir=folder,
-            progress=False,
-        )
+        probe = theft.probe(steal(theft, theft.protected(key), folder), theft.unseen, key, folder)
+    result = detect(probe, key=key, simulated_keys=10_000)
     result.plot(options.output)
     dataclasses.replace(result, probe=None).save(options.output.with_suffix(".json"))
     print(result)

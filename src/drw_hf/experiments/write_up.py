@@ -1,14 +1,13 @@
 """All tables as one document, with what was run and by which commands."""
 
-import dataclasses
 import os
 from collections.abc import Iterable, Sequence
 
 from .cells import table
 from .goals import goals_table
-from .jobs import GOLD, PARTS, UNWATERMARKED, WATERMARKED, Student
+from .jobs import GOLD, LABELS, PARTS, UNWATERMARKED, WATERMARKED, Student
 from .paper import PAPER_STUDENTS
-from .results import LABELS, Results, by_category, by_limit, by_rule, by_tau, load
+from .results import Results, by_category, by_limit, by_rule, by_tau, load
 from .tables import (
     ablation_table,
     epsilon_table,
@@ -27,37 +26,37 @@ COMMAND = "drw-hf reproduce {profile} {parts}"
 
 def what_was_run(results: Results) -> str:
     """The students that were scored, by profile, task and kind; and what was not run."""
-    kinds = [(teacher, labels) for teacher in (WATERMARKED, UNWATERMARKED) for labels in LABELS] + [(GOLD, "soft")]
+    kinds = {
+        f"{teacher}, {labels}": (teacher, labels) for teacher in (WATERMARKED, UNWATERMARKED) for labels in LABELS
+    }
+    kinds["gold"] = (GOLD, "soft")
     rows = []
     for profile, task in results.places:
-        counts = [_scored(results, profile, Student(task, teacher, labels)) for teacher, labels in kinds]
-        victim = "yes" if results.record(profile, f"victim {task}") else "no"
-        rows.append([profile, TASKS[task].title, victim, *map(str, counts)])
-    head = ["profile", "task", "victim", "watermarked, soft", "watermarked, hard", "unwatermarked, soft"]
-    pieces = [table([*head, "unwatermarked, hard", "gold"], rows)] if rows else []
-    rows, missing = [], []
+        row = {"profile": profile, "task": TASKS[task].title}
+        row["victim"] = "yes" if results.record(profile, f"victim {task}") else "no"
+        rows.append(row | {name: str(_scored(results, profile, Student(task, *kind))) for name, kind in kinds.items()})
+    pieces = [table(rows)]
+    rows, notes = [], []
     for profile in results.profiles:
         lacking = []
-        for part, (make, tasks) in PARTS.items():
-            for task in tasks:
-                counts = [_scored(results, profile, student) for student in make(task, [1])]
+        for name, part in PARTS.items():
+            for task in part.tasks:
+                title = TASKS[task].title
+                counts = [_scored(results, profile, student) for student in part.students(task)]
                 if not any(counts):
-                    lacking.append(f"{part} on {TASKS[task].title}")
+                    lacking.append(f"{name} on {title}")
                     continue
                 if 0 in counts:
-                    lacking.append(f"{counts.count(0)} of {len(counts)} settings of {part} on {TASKS[task].title}")
-                if part != "tables":
+                    lacking.append(f"{counts.count(0)} of {len(counts)} settings of {name} on {title}")
+                if name != "tables":
                     each = str(counts[0]) if len(set(counts)) == 1 else f"{min(counts)} to {max(counts)}"
-                    rows.append([profile, part, TASKS[task].title, str(len(counts)), each])
+                    row = {"profile": profile, "part": name, "task": title, "settings": str(len(counts))}
+                    rows.append({**row, "students of each": each})
         if lacking:
-            missing.append(f"- Not run with {profile}: {', '.join(lacking)}.")
-    if rows:
-        pieces.append(table(["profile", "part", "task", "settings", "students of each"], rows))
-    notes = [*missing, *_mixed(results)]
-    if notes:
-        pieces.append("\n".join(notes))
+            notes.append(f"- Not run with {profile}: {', '.join(lacking)}.")
+    pieces += [table(rows), "\n".join([*notes, *_mixed(results)])]
     pieces.append(f"The paper has {PAPER_STUDENTS} students of every kind, all of bert-base-uncased.")
-    return "\n\n".join(pieces)
+    return "\n\n".join(filter(None, pieces))
 
 
 def _mixed(results: Results) -> list[str]:
@@ -74,23 +73,11 @@ def _mixed(results: Results) -> list[str]:
 
 def _scored(results: Results, profile: str, student: Student) -> int:
     """How many students of a setting have scores under the key of their own."""
-    wanted = dataclasses.replace(student, seed=1)
-    return sum(
-        suspect.profile == profile
-        and suspect.mode == suspect.student.mode
-        and dataclasses.replace(suspect.student, seed=1) == wanted
-        for suspect in results.suspects
-    )
+    return int((results.of_setting(profile, student).key == student.mode).sum())
 
 
-def report(paths: Iterable[str | os.PathLike]) -> str:
-    """All tables that there are data for, as one Markdown document.
-
-    Parameters
-    ----------
-    paths : iterable of path-like
-        Files of JSON lines, one for each profile.
-    """
+def write_up(paths: Iterable[str | os.PathLike]) -> str:
+    """All tables that there are data for, from files of JSON lines, as one Markdown document."""
     results = load(paths)
     sections = [
         (

@@ -1,0 +1,65 @@
+"""Experiments of independent measurements, and the libraries that only they need."""
+
+import sys
+
+import pytest
+from scipy import stats
+
+from drw_hf.errors import ConfigurationError, JobsFailedError
+from drw_hf.experiments import calibration, comparison
+from drw_hf.experiments.libraries import library
+from drw_hf.experiments.lines import read_lines
+from drw_hf.experiments.measurements import LEVELS, Measurement, expected_shares, measure_missing
+
+
+def make(folder):
+    return [
+        Measurement({"kind": kind, "seed": seed}, lambda seed=seed: {"z": seed}) for kind in "ab" for seed in (1, 2)
+    ]
+
+
+def test_a_line_is_named_by_the_fields_it_begins_with_and_is_not_measured_again(tmp_path):
+    output = tmp_path / "new" / "lines.jsonl"
+    measure_missing(output, lambda folder: make(folder)[:2])
+    measure_missing(output, make)
+    assert [(record["kind"], record["seed"], record["z"]) for record in read_lines(output)] == [
+        ("a", 1, 1),
+        ("a", 2, 2),
+        ("b", 1, 1),
+        ("b", 2, 2),
+    ]
+
+
+def test_one_that_fails_stops_no_others_and_is_tried_again(tmp_path):
+    output = tmp_path / "lines.jsonl"
+
+    def failing(folder):
+        return [Measurement({"kind": "a", "seed": 1}, lambda: 1 / 0), *make(folder)[1:]]
+
+    with pytest.raises(
+        JobsFailedError, match=r"1 of 4 jobs are not done, 'a, 1' first; .*lines\.failed\.jsonl says why"
+    ):
+        measure_missing(output, failing)
+    assert len(read_lines(output)) == 3
+    measure_missing(output, make)
+    assert len(read_lines(output)) == 4
+
+
+def test_honest_tests_stay_within_the_binomials_interval():
+    for level, (low, high) in expected_shares(5000).items():
+        assert level in LEVELS and low < level < high
+        assert stats.binom.cdf(high * 5000, 5000, level) - stats.binom.cdf(low * 5000 - 1, 5000, level) >= 0.999
+
+
+def test_a_library_that_is_missing_is_named_with_the_extra_that_brings_it(monkeypatch):
+    monkeypatch.setitem(sys.modules, "scipy", None)
+    monkeypatch.delitem(sys.modules, "scipy.stats", raising=False)
+    with pytest.raises(ConfigurationError, match=r'need scipy; install it with `pip install "drw_hf\[experiments\]"`'):
+        library("scipy.stats")
+
+
+@pytest.mark.parametrize("experiment", [calibration, comparison])
+def test_the_tables_in_the_docs_follow_from_the_raw_lines(request, experiment):
+    name = experiment.__name__.rpartition(".")[2]
+    output = request.config.rootpath / "docs" / "results" / f"{name}.jsonl"
+    assert output.with_suffix(".md").read_text() == experiment.report(output)
