@@ -2,15 +2,19 @@
 
 from .callback import PsnrCallback
 from .detect import detect
-from .divergence import jsd
-from .periodogram import p_snr, p_snr_many, periodogram
 from .probing import Probe, probe_suspect
 from .result import DetectionResult
+from .statistics import Finding, Statistic
+from .statistics.divergence import jsd
+from .statistics.nodes import p_snr_many
+from .statistics.periodogram import p_snr, periodogram
 
 __all__ = [
     "DetectionResult",
+    "Finding",
     "Probe",
     "PsnrCallback",
+    "Statistic",
     "detect",
     "jsd",
     "p_snr",

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..detection.memory import STATISTIC as MEMORY
-from ..detection.result import DetectionResult, _power_of_ten
+from ..detection.result import DetectionResult
+from ..detection.statistics.memory import STATISTIC as MEMORY
 from ..tracing.identification import Identification
+from ..wording import small_p
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -128,9 +129,7 @@ def _plot_chance(axes: Any, result: DetectionResult) -> None:
         _fill_normal(axes, f"{others}, about")
     _mark_observed(axes, (result.observed - result.null_mean) / unit, this)
     axes.set(xlabel="test statistic, in standard deviations", ylabel="density")
-    axes.set_title(
-        f"p = {_power_of_ten(result.log10_p)}, certainly ≤ {_power_of_ten(result.log10_bound)}", fontsize=10
-    )
+    axes.set_title(f"p = {small_p(result.log10_p)}, certainly ≤ {small_p(result.log10_bound, up=True)}", fontsize=10)
 
 
 def _fill_normal(axes: Any, label: str) -> None:

@@ -18,9 +18,9 @@ from pathlib import Path
 from string import Template
 from typing import Any, cast
 
-from ..detection.detect import FAINT, SUGGESTIVE
-from ..detection.memory import STATISTIC as MEMORY
 from ..detection.result import NOT_COMMITTED, DetectionResult, as_iso, moment_of, probe_path
+from ..detection.statistics.memory import STATISTIC as MEMORY
+from ..detection.verdict import SMALLEST_EFFECT, SUGGESTIVE
 from ..errors import InvalidInputError
 from ..keys.choices import VERDICTS
 from ..keys.files import ARRAYS_FILE, KEY_FILE, write_atomically
@@ -315,9 +315,9 @@ def _claim_detected(result: DetectionResult) -> str:
 def _claim_not_detected(result: DetectionResult) -> str:
     return _p(
         "<strong>Not detected</strong> means: the answers show no sign of the key, although there were enough of "
-        f"them to find a mark of {FAINT:g} standard deviations a token 19 times in 20. It does not prove that the "
-        "suspect was never trained on marked answers: if they were few among others, the mark may be fainter than "
-        "that."
+        f"them to find a mark of {SMALLEST_EFFECT:g} standard deviations per token 19 times in 20. It does not prove "
+        "that the suspect was never trained on marked answers: if they were few among others, the mark may be "
+        "fainter than that."
     )
 
 

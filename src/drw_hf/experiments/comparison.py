@@ -17,9 +17,9 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
-from ..detection.detect import Tried, analyse
-from ..detection.periodogram import p_snr_many
+from ..detection import p_snr_many
 from ..detection.probing import Probe, probe_suspect
+from ..detection.verdict import Corrections, verdict_on
 from ..keys import WatermarkKey
 from ..keys.choices import LabelKind, Task
 from .theft import make_theft, steal, train_on_gold
@@ -88,11 +88,11 @@ def measure(output: Path, seeds: list[int]) -> None:
                     arguments = {"key": key, "tokenizer": theft.tokenizer, "cache_dir": folder, "progress": False}
                     probe = probe_suspect(student, theft.text(rows), victim=theft.victim, **arguments)
                     blind = probe_suspect(student, theft.text(rows), **arguments)
-                    with_victim = analyse(probe, key, Tried(), 1e-3)
+                    with_victim = verdict_on(probe, key, Corrections(), 1e-3)
                     record[where] = {
                         **filters(probe, key),
                         "exact, with the victim": with_victim.z_score,
-                        "exact, without": analyse(blind, key, Tried(), 1e-3).z_score,
+                        "exact, without": verdict_on(blind, key, Corrections(), 1e-3).z_score,
                         "P_snr itself": with_victim.p_snr,
                         "log10 bound": with_victim.log10_bound,
                     }

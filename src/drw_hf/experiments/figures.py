@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..detection.result import _power_of_ten
+from ..wording import small_p
 from .goals import LARGEST_INNOCENT
 from .jobs import CASE_SEED, CASE_TASK, GOLD, WATERMARKED, Student
 from .results import (
@@ -153,7 +153,7 @@ def _plot_case(part: Any, letter: str, title: str, record: Record, frequency: fl
     answers, spectrum = part.subplots(1, 2)
     curve, snr = record["curve"], record["p_snr"]["victim"]
     power = "none" if snr is None else f"{snr:.1f}"
-    p = _power_of_ten(record["exact"]["log10_p"])
+    p = small_p(record["exact"]["log10_p"])
     part.suptitle(f"({letter}) {title}: $P_{{snr}}$ = {power}, p = {p}", fontsize=11)
     dots = {"linestyle": "none", "marker": ".", "rasterized": True}
     size = 2.5 if len(curve["hash"]) > 500 else 4

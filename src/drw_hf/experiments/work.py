@@ -30,7 +30,7 @@ from transformers import (
 )
 
 from ..asking.labelling import LABELS, PROBABILITIES, label_with_teacher
-from ..detection.divergence import jsd
+from ..detection import jsd
 from ..detection.probing import Probe, probe_suspect
 from ..keys import WatermarkKey
 from ..keys.choices import LabelKind

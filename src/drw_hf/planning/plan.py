@@ -1,7 +1,7 @@
 """Before a key is made: what a mark would cost, and how surely it would be found in a stolen copy.
 
 The test of a student's answers reaches z ≈ √(U ln(1 + γ²)). U = (Σw)²/Σw² is the number of distinct tokens, as their
-weights w in the statistic make them count (:mod:`drw_hf.detection.amplitudes`). γ = φ·D·√V/σ is mark over noise:
+weights w make them count (:mod:`drw_hf.detection.statistics.amplitudes`). γ = φ·D·√V/σ is mark over noise:
 D is half of how far Equation 5 moves the statistic's y between z = 1 and z = −1, V the variance of the key's part
 h = 1[g_s ≤ τ]·(1 − cos f_w g_k), φ how much of the mark a student copies, and σ how far the tokens of a student stray
 without any mark. D, U and V follow from the model, its traffic and the key's settings; φ and σ come from students that
@@ -20,16 +20,16 @@ from typing import Any
 import numpy as np
 
 from ..asking.predictors import max_length_of
-from ..detection.amplitudes import (
-    _HALF_WEIGHT,
-    _LOGIT_LIMIT,
-    MIN_TOKENS,
-    _against_others,
-    _integers,
-    _logit,
-    _probabilities,
-)
+from ..checks import integers
 from ..detection.probing import probe_suspect
+from ..detection.statistics.amplitudes import (
+    HALF_WEIGHT,
+    LOGIT_LIMIT,
+    MIN_TOKENS,
+    against_others,
+    as_probabilities,
+    logit,
+)
 from ..errors import InvalidInputError
 from ..keys.choices import LABEL_KINDS, LabelKind, Scope, Task
 from ..keys.key import WatermarkKey
@@ -286,8 +286,8 @@ def plan(
     >>> round(found.smallest_epsilon(1e-6, "hard"), 3)
     0.018
     """
-    token_ids = _integers(token_ids, "token_ids")
-    p = _probabilities(probabilities, "probabilities", len(token_ids), 2)
+    token_ids = integers("token_ids", token_ids)
+    p = as_probabilities("probabilities", probabilities, 2, len(token_ids))
     if isinstance(target, bool) or not isinstance(target, int | np.integer) or not 0 <= target < p.shape[1]:
         raise InvalidInputError(f"target={target!r}: expected the number of a class, 0 to {p.shape[1] - 1}")
     if not (len(epsilons) and len(taus) and len(label_kinds)):
@@ -343,8 +343,8 @@ def rank_targets(
     Classes are compared by the z of the first ε, τ and label kind. Those whose answers hold too few distinct tokens
     for a test are left out. The parameters are those of :func:`plan`.
     """
-    token_ids = _integers(token_ids, "token_ids")
-    p = _probabilities(probabilities, "probabilities", len(token_ids), 2)
+    token_ids = integers("token_ids", token_ids)
+    p = as_probabilities("probabilities", probabilities, 2, len(token_ids))
     said = p.argmax(axis=1)
     enough = [c for c in range(p.shape[1]) if len(np.unique(token_ids[said == c])) >= MIN_TOKENS]
     if not enough:
@@ -533,7 +533,7 @@ def copied_share(epsilon: float, table: Mapping[float, float]) -> float:
 
 def token_weight(n: Any, asked: Any, kappa: float) -> Any:
     """w = n/(1 + κn)·N/(N + 3) of a token that is probed n times and was asked N times, up to a common factor."""
-    return n / (1.0 + kappa * n) * asked / (asked + _HALF_WEIGHT)
+    return n / (1.0 + kappa * n) * asked / (asked + HALF_WEIGHT)
 
 
 def tokens_that_count(counts: np.ndarray, share: float, kappa: float) -> tuple[int, float]:
@@ -627,8 +627,8 @@ def _marked(p: np.ndarray, z: float, target: int, epsilon: float) -> np.ndarray:
 def _statistic_of(p: np.ndarray, target: int) -> np.ndarray:
     """y, as the amplitudes take it."""
     if p.shape[1] == 2:
-        return np.clip(_logit(p, target), -_LOGIT_LIMIT, _LOGIT_LIMIT)
-    return _against_others(p, target)
+        return np.clip(logit(p, target), -LOGIT_LIMIT, LOGIT_LIMIT)
+    return against_others(p, target)
 
 
 def _times_asked(n: int, share: float) -> tuple[np.ndarray, np.ndarray]:

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from ..detection.probing import Probe
-from ..detection.result import _power_of_ten, probe_path
+from ..detection.result import probe_path
 from ..errors import InvalidInputError
 from ..keys.files import write_atomically
+from ..wording import small_p
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -60,7 +61,7 @@ class UserFinding:
         return 10.0**self.log10_corrected
 
     def __str__(self) -> str:
-        return f"{self.user} (z {self.z_score:.1f}, corrected p at most {_power_of_ten(self.log10_corrected)})"
+        return f"{self.user} (z {self.z_score:.1f}, corrected p at most {small_p(self.log10_corrected, up=True)})"
 
 
 @dataclass(frozen=True)

@@ -19,23 +19,18 @@ import numpy as np
 import torch
 from transformers import PreTrainedTokenizerBase
 
-from ..detection.amplitudes import MIN_TOKENS, STATISTIC, Amplitudes
-from ..detection.detect import (
-    FAINT,
-    Tried,
-    _amplitudes,
-    _check_belongs,
-    _kept_counts,
-    judge,
-    key_settings,
-    library_versions,
-)
 from ..detection.probing import Probe, Suspect, probe_suspect
-from ..detection.significance import ExactTest, NullLaw, corrected
+from ..detection.statistics.amplitudes import MIN_TOKENS, STATISTIC, Amplitudes
+from ..detection.statistics.exact import amplitudes_of, kept_counts
+from ..detection.statistics.null_law import NullLaw
+from ..detection.statistics.saddlepoint import ExactTest, corrected
+from ..detection.statistics.spectra import calls_target
+from ..detection.verdict import SMALLEST_EFFECT, Corrections, check_belongs, judge, key_settings, library_versions
 from ..errors import InvalidInputError
 from ..keys.frames import forgets_locals
 from ..keys.key import WatermarkKey
 from ..keys.ring import Declaration, KeyRing
+from ..keys.settings import MarkSettings
 from .identification import Identification, Outcome, UserFinding
 from .screening import Screen, exact_statistic
 from .users import Ledger, SeenUsers, stream_users
@@ -142,7 +137,7 @@ def identify(
     if total == 0:
         raise _nobody()
     probe = _probe_of(suspect, texts, template, tokenizer, victim, progress, probing)
-    _check_belongs(probe, template)
+    check_belongs(probe, template)
     if probe.logged is not None:
         raise InvalidInputError(
             "the probe holds logged labels, whose memory test is of one key; probe without logged=, or test users one "
@@ -150,14 +145,14 @@ def identify(
         )
 
     amplitudes = _amplitudes_if_enough(probe, template, logged_counts)
-    law = _Law.of(amplitudes, template.frequency, template.tau, device)
+    law = _Law.of(amplitudes, template.settings, device)
     others = int(suspects_tested * looks)
     about = {
         "ring": ring.fingerprint,
         "epoch": int(epoch),
         "probe": probe.digest(),
         "statistic": STATISTIC,
-        "logged_counts": None if logged_counts is None else _kept_counts(law.token_ids, logged_counts),
+        "logged_counts": kept_counts(law.token_ids, logged_counts) or None,
         "precision": "64" if device is None else "32",
     }
     contest = _Contest(law.least_statistic(level / others), law.screen.error, int(top) if law.sd else 0)
@@ -183,7 +178,7 @@ def identify(
         ranking = [known.get(finding.user, finding) for finding in ranking]
     strongest = law.null.test(statistics[0] if statistics else 0.0)  # nobody is ranked where all are alike
     verdict, needed, sentence = _judge(
-        leakers, strongest, level, Tried(family, suspects_tested, looks), contest.n_users
+        leakers, strongest, level, Corrections(family, suspects_tested, looks), contest.n_users
     )
     return Identification(
         verdict=verdict,
@@ -296,14 +291,11 @@ def _probe_of(
 
 def _amplitudes_if_enough(probe: Probe, template: WatermarkKey, logged_counts: Any) -> Amplitudes:
     """The amplitudes; zeros where there are probes that count, but of too few tokens to compare anything."""
-    tokens, exists = probe.tokens_of(template)
     try:
-        return _amplitudes(probe, template, tokens, exists, logged_counts)
+        return amplitudes_of(probe, template, logged_counts)
     except InvalidInputError:
-        said = probe.victim if probe.victim is not None else probe.suspect
-        counted = exists & (said.argmax(1) == template.target)
-        if probe.victim is None and probe.gold is not None:
-            counted = exists & (probe.gold == template.target)
+        tokens, exists = probe.tokens_of(template)
+        counted = exists & calls_target(probe, template.target)
         distinct = np.unique(tokens[counted])
         if not 0 < len(distinct) < MIN_TOKENS:
             raise
@@ -325,9 +317,9 @@ class _Law:
     sd: float
 
     @classmethod
-    def of(cls, amplitudes: Amplitudes, frequency: float, tau: float, device: Any) -> "_Law":
-        null = NullLaw(amplitudes.A, frequency, tau, B=amplitudes.B)
-        screen = Screen(amplitudes.token_ids, amplitudes.A, amplitudes.B, frequency, tau, device)
+    def of(cls, amplitudes: Amplitudes, settings: MarkSettings, device: Any) -> "_Law":
+        null = NullLaw(amplitudes.A, settings, B=amplitudes.B)
+        screen = Screen(amplitudes.token_ids, amplitudes.A, amplitudes.B, settings.frequency, settings.tau, device)
         _, mean, variance = null.cumulants(0.0)
         return cls(amplitudes.token_ids, null, screen, mean, math.sqrt(variance))
 
@@ -509,7 +501,7 @@ class _Again(Iterable[str]):
 
 
 def _judge(
-    leakers: list[UserFinding], strongest: ExactTest, level: float, tried: Tried, n_users: int
+    leakers: list[UserFinding], strongest: ExactTest, level: float, corrections: Corrections, n_users: int
 ) -> tuple[Outcome, int | None, str]:
     """The verdict, how many distinct tokens an undecided one would need, and a sentence that says why."""
     if leakers:
@@ -523,22 +515,21 @@ def _judge(
         )
     if not strongest.n_effective and strongest.n_tokens >= MIN_TOKENS:
         return "undecided", None, "The suspect answers all alike, or just as the victim, so nothing points at anybody."
-    log10_p, log10_bound = tried.correct(strongest.log10_p), tried.correct(strongest.log10_bound)
-    verdict, needed, _ = judge(strongest, log10_p, log10_bound, level, tried)
+    verdict, needed, _ = judge(strongest, level, corrections)
     if verdict == "not detected":
         return (
             "nobody",
             None,
-            f"The answers point at none of the {n_users:,} users; a mark of {FAINT:g} standard deviations a token "
-            "would most likely have shown. Fainter ones may need more.",
+            f"The answers point at none of the {n_users:,} users; a mark of {SMALLEST_EFFECT:g} standard deviations "
+            "per token would most likely have shown. Fainter ones may need more.",
         )
     if needed is None:  # a corrected bound that rounds to the level itself: one says detected, Holm names nobody
         needed = strongest.n_tokens + 1
     return (
         "undecided",
         needed,
-        f"With {tried.keys_tried:,} users to correct for, {strongest.n_tokens} distinct tokens do not decide; about "
-        f"{needed:,} like these would.",
+        f"With {corrections.keys_tried:,} users to correct for, {strongest.n_tokens} distinct tokens do not decide; "
+        f"about {needed:,} like these would.",
     )
 
 
