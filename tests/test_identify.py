@@ -9,6 +9,7 @@ import json
 import math
 import sys
 import traceback
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -27,7 +28,6 @@ from drw_hf.detection.statistics.saddlepoint import ExactTest
 from drw_hf.detection.verdict import Corrections
 from drw_hf.errors import InvalidInputError, KeyMismatchError
 from drw_hf.keys.ring import KeyRing
-from drw_hf.keys.settings import MarkSettings
 from drw_hf.tracing import Identification, identify
 from drw_hf.tracing.identify import _judge, holm
 from drw_hf.tracing.screening import Screen, exact_statistic, last_selected
@@ -158,7 +158,8 @@ def test_no_score_is_further_from_the_statistic_than_the_screen_says(device, fre
     A, B = rng.standard_normal((2, 300)) ** 3
     B = B if with_B else None
     token_ids = np.sort(rng.choice(VOCABULARY, 300, replace=False))
-    null = NullLaw(A, MarkSettings(frequency=frequency, tau=tau), B=B)
+    settings = SimpleNamespace(frequency=frequency, tau=tau, law="direct")  # also finer than a key may be
+    null = NullLaw(A, settings, B=B)
     screen = Screen(token_ids, A, B, frequency, tau, device)
     keys = [rng.bytes(32) for _ in range(200)]
     exact = np.array([exact_statistic(null, key, token_ids) for key in keys])

@@ -4,6 +4,7 @@ import math
 import platform
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cache
 from importlib.metadata import version
 from typing import Any
 
@@ -92,7 +93,13 @@ def verdict_on(
         observed=test.statistic,
         suspect=probe.suspect_name,
         target_label=key.target_label,
-        settings={**key_settings(key), "p_snr": spectrum_by.name, **found.settings},
+        settings={
+            **key_settings(key),
+            "p_snr": spectrum_by.name,
+            "logged_counts": False,
+            "simulated_keys": 0,
+            **found.settings,
+        },
         versions=library_versions(),
         created_at=datetime.now(UTC).isoformat(timespec="seconds"),
         probe=probe,
@@ -143,7 +150,10 @@ def key_settings(key: WatermarkKey) -> dict[str, Any]:
 
 def library_versions() -> dict[str, str]:
     """The versions that a result was found with."""
-    return {name: version(name) for name in _LIBRARIES} | {"python": platform.python_version()}
+    return {**{name: _version(name) for name in _LIBRARIES}, "python": platform.python_version()}
+
+
+_version = cache(version)  # each reads and parses a file
 
 
 def check_belongs(probe: Probe, key: WatermarkKey) -> None:

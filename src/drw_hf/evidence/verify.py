@@ -32,7 +32,7 @@ TOLERANCE = 1e-6  # relative: what other versions of numpy and torch may round d
 _NEAR_ZERO = 1e-9
 _MOST_SIMULATED = 1_000  # no saved figure takes more, and a file must not make its reader work without end
 _FIRST_P_SNR = "drw-psnr-1"  # of evidence that does not say by which version its P_snr was computed
-_REWORDED = (("standard deviations a token", "standard deviations per token"),)  # explanations: before, and now
+_REWORDED = ("standard deviations a token", "standard deviations per token")  # in explanations: before, and now
 _TRIED = ("keys_tried", "suspects_tested", "looks")
 _OF_THE_KEY = ("key_commitment", "key_fingerprint", "frequency", "target_label", "settings")
 _OF_THE_CLAIM = ("format", "created_at", "versions", "mac", "commitment", "suspect_first_seen")
@@ -252,18 +252,19 @@ def _compared(name: str, recorded: Mapping[str, Any], expected: Mapping[str, Any
 
 # -- the figures
 
+_FIGURES = "the figures follow from the probe"
+
 
 def _replay(document: Mapping[str, Any], probe: Probe | None, key: WatermarkKey) -> dict[str, Any] | Check:
     """The document as it comes out of the probe today, by the statistics it names; or a check that says why not."""
-    name = "the figures follow from the probe"
     if probe is None:
-        return Check(name, "open", "without the probe they cannot be computed again")
+        return Check(_FIGURES, "open", "without the probe they cannot be computed again")
     if _undeclared(document):
-        return Check(name, "open", "p-values cannot be computed without knowing what was tried")
+        return Check(_FIGURES, "open", "p-values cannot be computed without knowing what was tried")
     settings = _settings_of(document)
     counts, simulated = settings.get("logged_counts"), settings.get("simulated_keys")
     if counts is True or (simulated is None and document["p_snr_p_value"] is not None):
-        return Check(name, "open", "an earlier drw_hf saved the result without the counts, or keys drawn, it used")
+        return Check(_FIGURES, "open", "an earlier drw_hf saved the result without the counts, or keys drawn, it used")
     try:
         bare = verdict_on(
             probe,
@@ -280,11 +281,11 @@ def _replay(document: Mapping[str, Any], probe: Probe | None, key: WatermarkKey)
         result = refer_to(bare, document.get("commitment"), document.get("suspect_first_seen"))
         return json.loads(json.dumps(result.document()))
     except EvidenceError as error:
-        return Check(name, "open", str(error))
+        return Check(_FIGURES, "open", str(error))
     except DrwError as error:
-        return Check(name, "failed", f"the probe does not allow the test: {error}")
+        return Check(_FIGURES, "failed", f"the probe does not allow the test: {error}")
     except Exception as error:  # settings and arrays of the wrong kinds, in files that somebody made up
-        return Check(name, "failed", f"the evidence does not allow the test ({type(error).__name__})")
+        return Check(_FIGURES, "failed", f"the evidence does not allow the test ({type(error).__name__})")
 
 
 def _version(registry: Registry[Kind], name: str) -> Kind:
@@ -298,7 +299,7 @@ def _version(registry: Registry[Kind], name: str) -> Kind:
 def _check_statistic(document: Mapping[str, Any], replayed: dict[str, Any] | Check) -> Check:
     if isinstance(replayed, Check):
         return replayed
-    name, document = "the figures follow from the probe", _reworded(document)
+    document = {**document, "explanation": str(document["explanation"]).replace(*_REWORDED)}
     elsewhere = {*_OF_THE_KEY, *_OF_THE_CLAIM, *_DERIVED}
     if document.get("mac") is None:
         elsewhere.add("explanation")  # earlier versions said nothing of commitments there
@@ -309,19 +310,11 @@ def _check_statistic(document: Mapping[str, Any], replayed: dict[str, Any] | Che
     wrong += [each for each in _DERIVED if each in document and not _agree(document[each], derived[each], 0.0)]
     unknown = set(document) - set(replayed)
     if unknown:
-        return Check(name, "failed", f"the evidence holds what drw_hf does not write: {_listed(sorted(unknown))}")
+        return Check(_FIGURES, "failed", f"the evidence holds what drw_hf does not write: {_listed(sorted(unknown))}")
     if wrong:
         told = [_told(each, document[each], replayed[each]) for each in wrong]
-        return Check(name, "failed", f"computed again, these differ: {_listed(told)}")
-    return Check(name, "passed", f"computed again, all {len(compared)} agree within {TOLERANCE:g}")
-
-
-def _reworded(document: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The document with its explanation in today's words."""
-    explanation = document["explanation"]
-    for before, now in _REWORDED if isinstance(explanation, str) else ():
-        explanation = explanation.replace(before, now)
-    return {**document, "explanation": explanation}
+        return Check(_FIGURES, "failed", f"computed again, these differ: {_listed(told)}")
+    return Check(_FIGURES, "passed", f"computed again, all {len(compared)} agree within {TOLERANCE:g}")
 
 
 def _check_tried(document: Mapping[str, Any], replayed: dict[str, Any] | Check) -> Check:

@@ -45,7 +45,8 @@ class Finding:
     variant : str
         Which form of the statistic was used, like ``"probabilities-victim"``.
     settings : dict
-        What of the options the figures depend on, as JSON keeps it: evidence states it, so that it can be replayed.
+        Which of the options the figures depend on, as JSON keeps them: evidence states them, and a replay gives them
+        to :meth:`Statistic.test` again.
     null_samples : array or None
         T under random keys, if they were asked for.
     """

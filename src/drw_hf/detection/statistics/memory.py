@@ -158,7 +158,7 @@ class MemoryStatistic(Statistic):
         answers = probe.suspect[marked]
         said = {"probabilities": answers} if probe.kind == "probabilities" else {"labels": answers.argmax(1)}
         test = memory_test(y, probe.logged[marked], **said, item_ids=np.array(items))
-        return Finding(test, int(marked.sum()), f"memory-{probe.kind}", {"logged_counts": False, "simulated_keys": 0})
+        return Finding(test, int(marked.sum()), f"memory-{probe.kind}")
 
 
 register(MemoryStatistic())
