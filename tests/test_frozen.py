@@ -7,6 +7,8 @@ makes one of these tests fail would make a user's key, model or evidence worthle
 import hashlib
 import importlib.util
 import json
+import pkgutil
+import re
 import shutil
 from pathlib import Path
 
@@ -26,7 +28,7 @@ from drw_hf import (
     identify,
 )
 from drw_hf.detection import Probe
-from drw_hf.evidence import CommitmentRecord, verify_evidence
+from drw_hf.evidence import CommitmentRecord, verify_commitment, verify_evidence
 from drw_hf.evidence.timestamps import verify_timestamp
 from drw_hf.hub.card import model_card
 from drw_hf.hub.pull import Pointer
@@ -166,6 +168,12 @@ def test_a_repository_as_it_was_pushed_loads_with_the_key_beside_it():
 
     ask = pipeline("text-classification", model=model, tokenizer=AutoTokenizer.from_pretrained(folder))
     check_answers(ask(figures["texts"], top_k=None), figures["answers"])
+
+
+def test_the_function_that_a_pushed_card_names_is_still_there():
+    text = (FROZEN / "pushed" / "repository" / "README.md").read_text()
+    name = re.search(r"`(drw_hf\.[\w.]*)\(key, repo_id\)`", text)[1]
+    assert pkgutil.resolve_name(name) is verify_commitment
 
 
 def test_a_handler_as_it_was_pushed_serves(monkeypatch):

@@ -28,10 +28,8 @@ from drw_hf.evidence.report import (
     REDACTED_FORMAT,
     REDACTED_PAGE,
     WITHHELD,
-    _one_in,
-    _power,
-    _replay,
-    _who,
+    _one_in_html,
+    _small_p_html,
     published,
 )
 from drw_hf.evidence.timestamps import Timestamp
@@ -237,14 +235,15 @@ def test_the_full_page_discloses_what_it_says_it_does(found, key, page_of):
     ],
 )
 def test_the_page_says_what_the_date_of_the_commitment_is_worth(
-    found, key, record, stamped, status, first_seen, said, outcome
+    found, key, record, stamped, page_of, status, first_seen, said, outcome
 ):
     given = None if status is None else stamped if status == "verified" else record
     if status == "not checked":
         given = dataclasses.replace(record, timestamp_status=status)
     result = detect(found.probe, key=key, commitment=given, suspect_first_seen=first_seen)
-    who, replay = html.unescape(_who(result)), html.unescape(_replay(result, redact=False))
-    assert said in re.sub("<.*?>", "", who) and key.commitment() in who and outcome in replay
+    page = page_of(result)
+    who, replay = page["who"], page["replay"]
+    assert said in who and key.commitment() in who and outcome in replay
     assert ("--trusted-root ROOT.pem" in replay) == (status in ("verified", "not checked"))
     assert ("--repo owner/model" in replay) == (given is not None)
     assert ("2026-03-01 12:00:00 UTC" in who) == (given is not None)
@@ -264,7 +263,7 @@ def test_the_page_says_what_the_date_of_the_commitment_is_worth(
     ],
 )
 def test_a_chance_in_words_is_never_smaller_than_it_is(log10, words):
-    assert _one_in(log10) == words
+    assert _one_in_html(log10) == words
 
 
 @pytest.mark.parametrize(
@@ -279,7 +278,7 @@ def test_a_chance_in_words_is_never_smaller_than_it_is(log10, words):
     ],
 )
 def test_p_values_are_written_out_below_the_smallest_float_too(log10, nearest, up):
-    assert (_power(log10), _power(log10, up=True)) == (nearest, up)
+    assert (_small_p_html(log10), _small_p_html(log10, up=True)) == (nearest, up)
 
 
 # -- the files behind it
@@ -370,6 +369,24 @@ def test_a_result_that_somebody_made_up_is_refused(found, tmp_path, change):
     with pytest.raises(InvalidInputError, match=next(iter(change))):
         dataclasses.replace(found, **change).report(tmp_path / "evidence")
     assert not (tmp_path / "evidence").exists()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"timestamp": {}},
+        {"timestamp": {"time": None}},
+        {"timestamp": {"time": "soon"}},
+        {"timestamp": {"accuracy_seconds": "many"}},
+        {"timestamp": {"accuracy_seconds": 1e300}},
+        {"date": None},
+    ],
+)
+def test_a_commitment_whose_time_cannot_be_read_is_refused_as_that(found, stamped, tmp_path, change):
+    told = stamped.to_dict()
+    told |= {name: value and {**told[name], **value} for name, value in change.items()}
+    with pytest.raises(InvalidInputError, match="commitment of the result: this is not the record of a commitment"):
+        dataclasses.replace(found, commitment=told).report(tmp_path / "evidence")
 
 
 # -- redaction

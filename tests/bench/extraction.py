@@ -124,7 +124,7 @@ def bench_steps(rounds: int) -> list[Row]:
 
 
 def bench_labelling(rounds: int) -> list[Row]:
-    """Rows labelled a second over those of a bare forward loop on the same batches."""
+    """Rows labelled per second, over those of a bare forward loop on the same batches."""
     teacher, tok = protected(), tokenizer()
     rows = sentences(BATCH * 20, teacher.get_base_model()).remove_columns("tags")
     asked = as_predictor(teacher, tok)
@@ -148,7 +148,7 @@ def bench_labelling(rounds: int) -> list[Row]:
         )
     return [
         {
-            "what": "label_with_teacher, rows a second / those of a bare forward loop on the same batches",
+            "what": "label_with_teacher, rows per second / those of a bare forward loop on the same batches",
             "ratio": ratio(times, "bare", "label"),
             "least": 0.95,
             "median_ms": milliseconds(times["label"]),

@@ -1,4 +1,4 @@
-"""What tracing costs: users a second, memory, and the same search by one astropy P_snr a user.
+"""What tracing costs: users per second, memory, and the same search by one astropy P_snr per user.
 
 ``python -m tests.bench.identify`` runs it alone; ``--users`` sets how many are searched.
 """
@@ -83,7 +83,7 @@ def _in_a_process_of_its_own(n_users: int) -> dict[str, float]:
 
 
 def bench_identify(n_users: int = N_USERS) -> list[Row]:
-    """A search of so many users, of a tenth of them, and one astropy P_snr a user, extrapolated from one."""
+    """A search of so many users, of a tenth of them, and one astropy P_snr per user, extrapolated from one."""
     few, many = _in_a_process_of_its_own(n_users // 10), _in_a_process_of_its_own(n_users)
     rng = np.random.default_rng(0)
     # astropy needs every probe's hash, of the half that is selected.
@@ -94,7 +94,7 @@ def bench_identify(n_users: int = N_USERS) -> list[Row]:
     limit = SECONDS * n_users / N_USERS
     return [
         {
-            "what": f"searching {shape}, of the {limit:g} seconds allowed ({rate:,.0f} users a second)",
+            "what": f"searching {shape}, of the {limit:g} seconds allowed ({rate:,.0f} users per second)",
             "ratio": many["seconds"] / limit,
             "limit": 1.0,
             "seconds": many["seconds"],
@@ -114,7 +114,7 @@ def bench_identify(n_users: int = N_USERS) -> list[Row]:
             "few_seconds": few["seconds"],
         },
         {
-            "what": f"searching {shape} / one astropy P_snr a user on {len(CYCLES):,} frequencies, extrapolated",
+            "what": f"searching {shape} / one astropy P_snr per user on {len(CYCLES):,} frequencies, extrapolated",
             "ratio": many["seconds"] / (astropy * n_users),
             "limit": 0.001,
             "astropy_median_ms": 1e3 * astropy,
@@ -132,7 +132,7 @@ def bench_declaring(n_users: int) -> Row:
     seconds, allowed = time.perf_counter() - start, 60e-6 * n_users
     each = 1e6 * seconds / n_users
     return {
-        "what": f"declaring {n_users:,} users, of the {allowed:g} seconds allowed ({each:.0f} µs a user)",
+        "what": f"declaring {n_users:,} users, of the {allowed:g} seconds allowed ({each:.0f} µs per user)",
         "ratio": seconds / allowed,
         "limit": 1.0,
         "microseconds_a_user": each,

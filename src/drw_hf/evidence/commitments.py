@@ -4,9 +4,10 @@ A commitment lies in ``drw_commitments/``, in a file named after its first 16 di
 that a repository can hold those of many keys. Nothing there is ever overwritten.
 """
 
+import dataclasses
 import logging
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime
@@ -21,7 +22,7 @@ from ..keys.files import KEY_FILE, POINTER_FILE, parse_json
 from ..keys.key import WatermarkKey
 from ..keys.ring import KeyRing
 from ..repositories.history import History, Snapshot
-from ..repositories.requests import full_name, hub_errors
+from ..repositories.requests import full_name, hub_errors, read_file
 from .timestamps import Timestamp, check_trust, commitment_bytes, is_stamp_of, request_timestamp, verify_timestamp
 
 logger = logging.getLogger(__name__)
@@ -30,6 +31,7 @@ FOLDER = "drw_commitments"
 STATUSES = ("verified", "absent", "not checked", "invalid")
 _JSON_FIELDS = {"config.json": "key_commitment", KEY_FILE: "commitment", POINTER_FILE: "commitment"}
 _CARD = "README.md"
+_READABLE = "%Y-%m-%d %H:%M:%S %Z"  # of a moment; without a time zone a blank is left at its end
 _LARGEST_FILE = 2**20  # none of the files that carry a commitment comes near
 
 
@@ -95,11 +97,12 @@ class CommitmentRecord:
     def explanation(self) -> str:
         """What the record proves, in plain words."""
         found = f"{self.repo_id} carries the commitment {self.commitment[:16]} since its commit {self.commit[:12]}."
-        claimed = _readable(self.date)
+        claimed = f"{self.date:{_READABLE}}".strip()
         if self.timestamp is not None:
+            stamped = f"{self.timestamp.time:{_READABLE}}".strip()
             return (
-                f"{found} {self.timestamp.authority} stamped it on {_readable(self.timestamp.time)}, and the stamp "
-                f"verifies: the key was fixed by then. The commit's own date, {claimed}, is the owner's word."
+                f"{found} {self.timestamp.authority} stamped it on {stamped}, and the stamp verifies: the key was "
+                f"fixed by then. The commit's own date, {claimed}, is the owner's word."
             )
         stamp = {
             "absent": "No time stamp stands beside it.",
@@ -114,15 +117,9 @@ class CommitmentRecord:
     def to_dict(self) -> dict[str, Any]:
         """The record as JSON can hold it."""
         return {
-            "commitment": self.commitment,
-            "repo_id": self.repo_id,
-            "repo_type": self.repo_type,
-            "commit": self.commit,
+            **vars(self),
             "date": self.date.isoformat(),
-            "path": self.path,
             "timestamp": None if self.timestamp is None else self.timestamp.to_dict(),
-            "timestamp_status": self.timestamp_status,
-            "timestamp_problem": self.timestamp_problem,
             "explanation": self.explanation,
         }
 
@@ -130,21 +127,14 @@ class CommitmentRecord:
     def from_dict(cls, fields: dict[str, Any]) -> Self:
         """The record that :meth:`to_dict` wrote down."""
         try:
-            stamp = fields["timestamp"]
-            return cls(
-                commitment=fields["commitment"],
-                repo_id=fields["repo_id"],
-                repo_type=fields["repo_type"],
-                commit=fields["commit"],
-                date=datetime.fromisoformat(fields["date"]),
-                path=fields["path"],
-                timestamp=None if stamp is None else Timestamp.from_dict(stamp),
-                timestamp_status=fields["timestamp_status"],
-                timestamp_problem=fields["timestamp_problem"],
-            )
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            if isinstance(error, EvidenceError):
-                raise
+            known = {entry.name: fields[entry.name] for entry in dataclasses.fields(cls)}
+            known["date"] = datetime.fromisoformat(known["date"])
+            if known["timestamp"] is not None:
+                known["timestamp"] = Timestamp.from_dict(known["timestamp"])
+            return cls(**known)
+        except EvidenceError:
+            raise
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
             raise EvidenceError(
                 "this is not the record of a commitment, or it was damaged; look it up again with verify_commitment"
             ) from None
@@ -152,9 +142,9 @@ class CommitmentRecord:
 
 def commitment_files(commitment: str, timestamp: bytes | None = None) -> dict[str, bytes]:
     """The files by which a repository carries a commitment: path to content."""
-    text, stamp = _paths(commitment)
-    files = {text: commitment_bytes(commitment)}
-    return files if timestamp is None else {**files, stamp: timestamp}
+    text_path, stamp_path = _paths(commitment)
+    files = {text_path: commitment_bytes(commitment)}
+    return files if timestamp is None else {**files, stamp_path: timestamp}
 
 
 def publish_commitment(
@@ -192,27 +182,24 @@ def publish_commitment(
     str
         The address of the commit.
     """
-    commitment = _as_digits(key)
-    text, stamp = _paths(commitment)
+    commitment = _commitment_of(key)
+    text_path, stamp_path = _paths(commitment)
     api = HfApi(token=token, library_name="drw_hf")
-    head: str | None = None
-    files: dict[str, RepoFile] = {}
     repo_id = full_name(api, repo_id, "publishing in")
-    with hub_errors(repo_id, "publishing in"):
+    with hub_errors(repo_id, "publishing in", revision):
         exists = api.repo_exists(repo_id)
-    if exists:
-        info, files = _look(api, repo_id, "model", revision, [text, stamp])
-        head = info.sha
-        if info.private and not private:
-            logger.warning("%s is private, and a commitment that nobody can look up convinces nobody", repo_id)
-    if timestamp_url is None:
-        files.pop(stamp, None)  # a stamp that is there stays as it is
-    history = History(repo_id, token=token)
-    found = {} if head is None else {path: history.read(file, head) for path, file in files.items()}
-    refuse_anything_else(found, commitment, repo_id)
+        info = api.repo_info(repo_id, revision=revision) if exists else None
+    head = None if info is None else info.sha
+    if info is not None and info.private and not private:
+        logger.warning("%s is private, and a commitment that nobody can look up convinces nobody", repo_id)
+    paths = [text_path] if timestamp_url is None else [text_path, stamp_path]  # else a stamp stays as it is
+    there = {path: None if head is None else read_file(repo_id, path, head, token=token) for path in paths}
+    refuse_anything_else(there, commitment, repo_id)
 
-    response = None if timestamp_url is None or stamp in files else request_timestamp(commitment, timestamp_url)
-    missing = {path: what for path, what in commitment_files(commitment, response).items() if path not in files}
+    stamp = None
+    if timestamp_url is not None and there[stamp_path] is None:
+        stamp = request_timestamp(commitment, timestamp_url)
+    missing = {path: what for path, what in commitment_files(commitment, stamp).items() if there[path] is None}
     if not missing:
         return f"{api.endpoint}/{repo_id}/commit/{head}"
     with hub_errors(repo_id, "publishing in", revision):
@@ -265,19 +252,26 @@ def verify_commitment(
     RepositoryAccessError
         When the repository is missing, or private and the token does not open it.
     """
-    commitment = _as_digits(key)
+    commitment = _commitment_of(key)
     if trusted_roots:
         check_trust(trusted_roots)
-    text, stamp = _paths(commitment)
+    text_path, stamp_path = _paths(commitment)
     api = HfApi(token=token, library_name="drw_hf")
-    info, newest = _look(api, repo_id, repo_type, revision, [stamp])
+    with hub_errors(repo_id, "reading", revision):
+        info = api.repo_info(repo_id, repo_type=repo_type, revision=revision)
+        assert info.sha is not None  # the Hub names the commit it speaks of
+        found = api.get_paths_info(repo_id, [stamp_path], repo_type=repo_type, revision=info.sha)
+    stamps_now = [(file, info.sha) for file in found if isinstance(file, RepoFile)]
     history = History(repo_id, repo_type=repo_type, token=token)
 
-    passed: list[tuple[RepoFile, str]] = []
+    def stamps_in(snapshot: Snapshot) -> list[tuple[RepoFile, str]]:
+        return [(file, snapshot.commit) for file in snapshot.files if file.path == stamp_path]
+
+    stamps_before: list[tuple[RepoFile, str]] = []
     with closing(history.snapshots([info.sha])) as snapshots:
         for snapshot in snapshots:
-            passed += _stamps_in(snapshot, stamp)
-            files = sorted(snapshot.files, key=lambda file: file.path != text)  # where it belongs, before elsewhere
+            stamps_before += stamps_in(snapshot)
+            files = sorted(snapshot.files, key=lambda file: file.path != text_path)  # where it belongs comes first
             path = next((file.path for file in files if _carries(history, file, snapshot.commit, commitment)), None)
             if path is not None:
                 break
@@ -287,56 +281,42 @@ def verify_commitment(
                 "publish_commitment before the model is served: a finding made without one is marked as uncommitted"
             )
         # The newest revision's stamp first; the rest of the history is read only if that one will not do.
-        later = (found for snapshot in snapshots for found in _stamps_in(snapshot, stamp))
-        stamps = _contents(history, chain([(file, info.sha) for file in newest.values()], passed, later))
-        verdict = _judge(stamps, commitment, trusted_roots)
-    return CommitmentRecord(
-        commitment=commitment,
-        repo_id=repo_id,
-        repo_type=repo_type,
-        commit=snapshot.commit,
-        date=snapshot.date,
-        path=path,
-        **verdict,
-    )
+        stamps_later = (stamp for snapshot in snapshots for stamp in stamps_in(snapshot))
+        stamps = chain(stamps_now, stamps_before, stamps_later)
+        judged = _judge_stamps(history, stamps, commitment, trusted_roots)
+    return CommitmentRecord(commitment, repo_id, repo_type, snapshot.commit, snapshot.date, path, **judged)
 
 
-def _judge(
-    stamps: Iterator[bytes], commitment: str, trusted_roots: Sequence[str | os.PathLike | bytes]
+def _judge_stamps(
+    history: History,
+    files: Iterable[tuple[RepoFile, str]],
+    commitment: str,
+    trusted_roots: Sequence[str | os.PathLike | bytes],
 ) -> dict[str, Any]:
-    """The first stamp that verifies, or why none does."""
-    problem = None
-    for stamp in stamps:
+    """The first stamp that verifies, or why none does, as fields of a record; each content is looked at once."""
+    problem, seen = None, set()
+    for file, commit in files:
+        if file.blob_id in seen or file.size > _LARGEST_FILE:
+            continue
+        seen.add(file.blob_id)
         if not trusted_roots:
             return {"timestamp_status": "not checked"}
         try:
-            return {
-                "timestamp": verify_timestamp(stamp, commitment, trusted_roots),
-                "timestamp_status": "verified",
-            }
+            verified = verify_timestamp(history.read(file, commit), commitment, trusted_roots)
+            return {"timestamp": verified, "timestamp_status": "verified"}
         except TimestampError as error:
             problem = problem or str(error)
     return {"timestamp_status": "absent" if problem is None else "invalid", "timestamp_problem": problem}
 
 
-def _look(
-    api: HfApi, repo_id: str, repo_type: str, revision: str | None, paths: list[str]
-) -> tuple[Any, dict[str, RepoFile]]:
-    """What the Hub says of a repository at a revision, and those of the files that are there."""
-    with hub_errors(repo_id, "reading", revision):
-        info = api.repo_info(repo_id, repo_type=repo_type, revision=revision)
-        found = api.get_paths_info(repo_id, paths, repo_type=repo_type, revision=info.sha)
-    return info, {file.path: file for file in found if isinstance(file, RepoFile)}
-
-
 def refuse_anything_else(found: Mapping[str, bytes | None], commitment: str, repo_id: str) -> None:
     """Refuse a repository that holds something else under this commitment's names: path to content, None for none."""
-    text, stamp = _paths(commitment)
-    written, token = found.get(text), found.get(stamp)
-    if written is not None and written.strip() != commitment_bytes(commitment):
-        wrong, expected = text, "the commitment"
-    elif token is not None and not is_stamp_of(token, commitment):
-        wrong, expected = stamp, "a time stamp of the commitment"
+    text_path, stamp_path = _paths(commitment)
+    text, stamp = found.get(text_path), found.get(stamp_path)
+    if text is not None and text.strip() != commitment_bytes(commitment):
+        wrong, expected = text_path, "the commitment"
+    elif stamp is not None and not is_stamp_of(stamp, commitment):
+        wrong, expected = stamp_path, "a time stamp of the commitment"
     else:
         return
     raise HubError(
@@ -345,32 +325,19 @@ def refuse_anything_else(found: Mapping[str, bytes | None], commitment: str, rep
     )
 
 
-def _stamps_in(snapshot: Snapshot, path: str) -> list[tuple[RepoFile, str]]:
-    return [(file, snapshot.commit) for file in snapshot.files if file.path == path]
-
-
-def _contents(history: History, files: Iterable[tuple[RepoFile, str]]) -> Iterator[bytes]:
-    """What files hold, each content once."""
-    seen = set()
-    for file, commit in files:
-        if file.blob_id not in seen and file.size <= _LARGEST_FILE:
-            seen.add(file.blob_id)
-            yield history.read(file, commit)
-
-
 def _carries(history: History, file: RepoFile, commit: str, commitment: str) -> bool:
     """Whether a file holds the commitment where one belongs; only files that may are fetched."""
     name = PurePosixPath(file.path).name
-    if file.size > _LARGEST_FILE:
+    is_text = file.path == _paths(commitment)[0]
+    if file.size > _LARGEST_FILE or not (is_text or name == _CARD or name in _JSON_FIELDS):
         return False
-    if file.path == _paths(commitment)[0]:
-        return history.read(file, commit).strip() == commitment_bytes(commitment)
+    content = history.read(file, commit)
+    if is_text:
+        return content.strip() == commitment_bytes(commitment)
     if name == _CARD:
-        return commitment_bytes(commitment) in history.read(file, commit)
-    if name in _JSON_FIELDS:
-        document = parse_json(history.read(file, commit))
-        return isinstance(document, dict) and document.get(_JSON_FIELDS[name]) == commitment
-    return False
+        return commitment_bytes(commitment) in content
+    document = parse_json(content)
+    return isinstance(document, dict) and document.get(_JSON_FIELDS[name]) == commitment
 
 
 def _paths(commitment: str) -> tuple[str, str]:
@@ -379,11 +346,6 @@ def _paths(commitment: str) -> tuple[str, str]:
     return f"{name}.txt", f"{name}.tsr"
 
 
-def _as_digits(key: WatermarkKey | KeyRing | str) -> str:
-    commitment = key.commitment() if isinstance(key, WatermarkKey | KeyRing) else key
-    _paths(commitment)
-    return commitment
-
-
-def _readable(moment: datetime) -> str:
-    return moment.strftime("%Y-%m-%d %H:%M:%S %Z").strip()
+def _commitment_of(key: WatermarkKey | KeyRing | str) -> str:
+    digits = key.commitment() if isinstance(key, WatermarkKey | KeyRing) else key
+    return commitment_bytes(digits).decode()

@@ -24,21 +24,14 @@ _DRAWN_AT_MOST = 3_000  # users in a figure; the strongest are among them, of th
 
 def plot_result(result: DetectionResult, path: str | os.PathLike | None = None) -> "Figure":
     """Draw a result; returns the matplotlib figure and writes it where a path is given."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(12, 3.8), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = _new_figure(12, 3.8)
     answers, spectrum, chance = figure.subplots(1, 3)
     _plot_answers(answers, result)
     _plot_spectrum(spectrum, result)
     _plot_chance(chance, result)
-    named = _shortened(result.suspect, 80) or "suspect"
-    figure.suptitle(f"{named}: {result.verdict}", fontsize=12, parse_math=False)
-    if path is not None:
-        Path(path).parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(path, dpi=150)
-    return figure
+    name = _shortened(result.suspect, 80) or "suspect"
+    figure.suptitle(f"{name}: {result.verdict}", fontsize=12, parse_math=False)
+    return _written(figure, path)
 
 
 def draw_panels(result: DetectionResult) -> dict[str, bytes]:
@@ -73,9 +66,8 @@ def draw_score(z_score: float) -> bytes:
 def _draw(plot: Callable[[Any], None]) -> bytes:
     """One panel as SVG, the same bytes for the same panel."""
     import matplotlib
-    from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(5.8, 2.9), layout="constrained")
+    figure = _new_figure(5.8, 2.9)
     axes = figure.subplots()
     plot(axes)
     axes.set_title("")  # a caption says it
@@ -93,15 +85,12 @@ def _plot_answers(axes: Any, result: DetectionResult) -> None:
     if not len(hashes):
         return
     axes.plot(hashes, values, ".", color=_LIGHT, markersize=3, label="a probe", rasterized=True)
-    # The mean a stretch of the hash shows what single answers hide.
-    edges = np.linspace(0, 1, 41)
-    place = np.clip(np.digitize(hashes, edges) - 1, 0, 39)
-    counts = np.bincount(place, minlength=40)
+    # The mean per stretch of the hash shows what single answers hide.
+    counts, edges = np.histogram(hashes, bins=40, range=(0, 1))
+    sums, _ = np.histogram(hashes, bins=edges, weights=values)
     there = counts > 0
-    means = np.bincount(place, values, minlength=40)[there] / counts[there]
-    axes.plot(
-        ((edges[:-1] + edges[1:]) / 2)[there], means, "o-", color=_INK, markersize=3, linewidth=0.8, label="mean"
-    )
+    middles, means = ((edges[:-1] + edges[1:]) / 2)[there], sums[there] / counts[there]
+    axes.plot(middles, means, "o-", color=_INK, markersize=3, linewidth=0.8, label="mean")
     design = np.stack([np.ones_like(hashes), np.cos(result.frequency * hashes)], axis=1)
     coefficients = np.linalg.lstsq(design, values, rcond=None)[0]
     grid = np.linspace(0, 1, 400)
@@ -129,7 +118,8 @@ def _plot_chance(axes: Any, result: DetectionResult) -> None:
         _fill_normal(axes, f"{others}, about")
     _mark_observed(axes, (result.observed - result.null_mean) / unit, this)
     axes.set(xlabel="test statistic, in standard deviations", ylabel="density")
-    axes.set_title(f"p = {small_p(result.log10_p)}, certainly ≤ {small_p(result.log10_bound, up=True)}", fontsize=10)
+    title = f"p = {small_p(result.log10_p)}, certainly ≤ {small_p(result.log10_bound, up=True)}"
+    axes.set_title(title, fontsize=10)
 
 
 def _fill_normal(axes: Any, label: str) -> None:
@@ -149,16 +139,12 @@ def _shortened(name: str, most: int) -> str:
 
 def plot_identification(result: Identification, path: str | os.PathLike | None = None) -> "Figure":
     """Draw the p-values of all users, sorted, and what it takes to be named."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
     result.p_values()  # says so where they are missing
     assert result.log10_p_values is not None
     heights = np.sort(-result.log10_p_values)[::-1]
     ranks = np.arange(1, len(heights) + 1)
     drawn = np.unique(np.geomspace(1, len(heights), _DRAWN_AT_MOST).astype(np.int64)) - 1
-    figure = Figure(figsize=(7.5, 4.2), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = _new_figure(7.5, 4.2)
     axes = figure.subplots()
     label = f"the {result.n_users:,} users"
     axes.plot(ranks[drawn], heights[drawn], ".", color=_INK, markersize=4, label=label, rasterized=True)
@@ -172,8 +158,7 @@ def plot_identification(result: Identification, path: str | os.PathLike | None =
         places = np.arange(1, len(leakers) + 1)
         axes.plot(places, leakers, "D", color=_MARK, markersize=7, label="named")
         for place, height, finding in list(zip(places, leakers, result.leakers, strict=True))[:5]:
-            name = finding.user if len(finding.user) <= 24 else finding.user[:23] + "…"
-            name = "".join(character if character.isprintable() else "�" for character in name)
+            name = "".join(letter if letter.isprintable() else "�" for letter in _shortened(finding.user, 24))
             axes.annotate(name, (place, height), (8, -3), textcoords="offset points", fontsize=9, parse_math=False)
     axes.set(xscale="log", xlabel="users, the strongest first", ylabel="−log₁₀ p of the user, not corrected")
     axes.set_xlim(0.7, len(heights) * 1.5)
@@ -186,6 +171,19 @@ def plot_identification(result: Identification, path: str | os.PathLike | None =
     axes.set_ylim(0, (2.0 if axes.get_yscale() == "symlog" else 1.1) * highest)
     axes.legend(loc="upper right", fontsize=8)
     axes.set_title(f"{result.suspect or 'suspect'}: {result.verdict}"[:80], fontsize=11, parse_math=False)
+    return _written(figure, path)
+
+
+def _new_figure(width: float, height: float) -> "Figure":
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height), layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def _written(figure: "Figure", path: str | os.PathLike | None) -> "Figure":
     if path is not None:
         Path(path).parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(path, dpi=150)

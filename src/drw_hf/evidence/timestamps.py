@@ -102,9 +102,8 @@ def request_timestamp(commitment: str, url: str, *, timeout: float = 30.0) -> by
     """Have a commitment stamped.
 
     The answer is checked to be granted, of this commitment, fresh (it repeats our nonce), to carry its certificate
-    and to be signed by no weaker means than :func:`verify_timestamp` takes; the signature itself is for that
-    function, which knows whom to trust. An authority that refuses is asked once more with SHA-512, which some want in
-    place of SHA-256.
+    and to be signed by no weaker means than :func:`verify_timestamp` takes, which also checks the signature. An
+    authority that refuses is asked once more with SHA-512, which some want in place of SHA-256.
 
     Parameters
     ----------
@@ -129,27 +128,27 @@ def request_timestamp(commitment: str, url: str, *, timeout: float = 30.0) -> by
     """
     client = _client()
     message = commitment_bytes(commitment)
+    authority = _without_secrets(url)
     for algorithm in (client.HashAlgorithm.SHA256, client.HashAlgorithm.SHA512):
         query = client.TimestampRequestBuilder(message, algorithm, nonce=True, cert_req=True).build()
-        content = _post(url, query.as_bytes(), timeout)
-        response = _decode(content, f"the answer of {_place(url)}")
+        content = _post(url, authority, query.as_bytes(), timeout)
+        response = _decode(content, f"the answer of {authority}")
         if response.status != client.PKIStatus.REJECTION:
             break
     if response.status != client.PKIStatus.GRANTED:
         reason = "; ".join(response.status_string)[:200] or f"status {int(response.status)}, no reason given"
-        raise TimestampError(f"{_place(url)} did not grant the time stamp: {reason}; ask another authority")
-    info = _token_info(response, f"the answer of {_place(url)}")
-    asked = query.message_imprint
-    if (info.message_imprint.hash_algorithm, info.message_imprint.message) != (asked.hash_algorithm, asked.message):
-        raise TimestampError(f"{_place(url)} stamped another digest than the one it was sent; ask another authority")
+        raise TimestampError(f"{authority} did not grant the time stamp: {reason}; ask another authority")
+    info = _signed_info(response, f"the answer of {authority}")
+    stamped, asked = info.message_imprint, query.message_imprint
+    if (stamped.hash_algorithm, stamped.message) != (asked.hash_algorithm, asked.message):
+        raise TimestampError(f"{authority} stamped another digest than the one it was sent; ask another authority")
     if info.nonce != query.nonce:
         raise TimestampError(
-            f"{_place(url)} did not repeat the nonce it was sent: its answer may be an old one; ask another authority"
+            f"{authority} did not repeat the nonce it was sent: its answer may be an old one; ask another authority"
         )
-    certificate = _signing_certificate(response, f"the answer of {_place(url)}")
-    _check_time(info.gen_time)
-    _check_digest(response)
-    _check_certificate(certificate)
+    signer, _ = _signer_and_certificates(response, f"the answer of {authority}")
+    _check_time_and_digests(response)
+    _check_certificate(signer)
     return content
 
 
@@ -183,36 +182,47 @@ def verify_timestamp(token: bytes, commitment: str, trusted_roots: Sequence[str 
     client = _client()
     message = commitment_bytes(commitment)
     roots = _load_roots(trusted_roots)
-    response = _decode(token, "the time-stamp token")
+    response = _decode(token)
     if response.status != client.PKIStatus.GRANTED:
         raise TimestampError("the time-stamp token is a refusal, not a stamp; have the commitment stamped again")
-    info = _token_info(response, "the time-stamp token")
-    imprint = info.message_imprint
-    hash_function = _HASHES.get(imprint.hash_algorithm.dotted_string)
-    if hash_function is None:
+    info = _signed_info(response)
+    imprint, accuracy = info.message_imprint, info.accuracy
+    digest = _digest(message, imprint.hash_algorithm)
+    if digest is None:
         raise TimestampError(
             f"the time-stamp token is of a digest with {_hash_name(imprint.hash_algorithm)}, {_EXPECTED}; have the "
             "commitment stamped again"
         )
-    digest = hash_function(message).digest()
     if imprint.message != digest:
         raise TimestampError(
             f"the time-stamp token is of something else, not of the commitment {commitment[:16]}…; find the token "
             "that was made for it"
         )
-    certificate = _signing_certificate(response, "the time-stamp token")
-    _check_usage(certificate)
-    _check_time(info.gen_time)
-    _check_digest(response)
+    signer, certificates = _signer_and_certificates(response)
+    _check_usage(signer)
+    _check_time_and_digests(response)
     try:
         client.VerifierBuilder(roots=roots).build().verify(response, digest)
     except (client.VerificationError, *_DAMAGED) as error:
-        raise _why_it_failed(str(error), certificate) from None
-    _check_chain(certificate, _certificates(response, "the time-stamp token"), roots)
+        problem = re.search(r'Verify error: ?([^"]*)', str(error))
+        if problem is None:
+            raise TimestampError(
+                "the signature of the time-stamp token does not verify: it was damaged or altered; restore it from "
+                "where it was published"
+            ) from None
+        raise TimestampError(
+            f"the certificate of the time-stamp token (of {_name(signer)!r}) does not lead to a trusted root, or was "
+            f"not valid at that time: {problem[1]}; check that the right root was given"
+        ) from None
+    _check_chain(signer, certificates, roots)
+    if accuracy is not None:
+        accuracy = timedelta(
+            seconds=accuracy.seconds or 0, milliseconds=accuracy.millis or 0, microseconds=accuracy.micros or 0
+        )
     return Timestamp(
         time=info.gen_time.astimezone(UTC),
-        accuracy=_as_timedelta(info.accuracy),
-        authority=_name(certificate),
+        accuracy=accuracy,
+        authority=_name(signer),
         serial=info.serial_number,
         policy=info.policy.dotted_string,
     )
@@ -220,13 +230,12 @@ def verify_timestamp(token: bytes, commitment: str, trusted_roots: Sequence[str 
 
 def is_stamp_of(token: bytes, commitment: str) -> bool:
     """Whether a token claims to be of this commitment; whether the claim is true is for :func:`verify_timestamp`."""
-    _client()
+    _client()  # without which nobody can tell
     try:
-        imprint = _token_info(_decode(token, "the time-stamp token"), "the time-stamp token").message_imprint
+        imprint = _signed_info(_decode(token)).message_imprint
     except TimestampError:
         return False
-    hash_function = _HASHES.get(imprint.hash_algorithm.dotted_string)
-    return hash_function is not None and imprint.message == hash_function(commitment_bytes(commitment)).digest()
+    return imprint.message == _digest(commitment_bytes(commitment), imprint.hash_algorithm)
 
 
 def check_trust(trusted_roots: Sequence[str | os.PathLike | bytes]) -> None:
@@ -245,7 +254,7 @@ def _client() -> ModuleType:
     return rfc3161_client
 
 
-def _place(url: str) -> str:
+def _without_secrets(url: str) -> str:
     """A URL without what it may hold of user names, passwords and queries."""
     try:
         parsed = httpx2.URL(url)
@@ -254,7 +263,7 @@ def _place(url: str) -> str:
     return f"{parsed.scheme}://{parsed.host}{'' if parsed.port is None else f':{parsed.port}'}"
 
 
-def _post(url: str, query: bytes, timeout: float) -> bytes:
+def _post(url: str, authority: str, query: bytes, timeout: float) -> bytes:
     headers = {"Content-Type": "application/timestamp-query", "Accept": "application/timestamp-reply"}
     deadline = time.monotonic() + timeout
     content = b""
@@ -262,14 +271,14 @@ def _post(url: str, query: bytes, timeout: float) -> bytes:
         with httpx2.stream("POST", url, content=query, headers=headers, timeout=timeout) as response:
             if response.status_code != 200:
                 raise TimestampError(
-                    f"{_place(url)} answered with the HTTP status {response.status_code} instead of a time stamp; "
+                    f"{authority} answered with the HTTP status {response.status_code} instead of a time stamp; "
                     "check the address, or try again later"
                 )
             for chunk in response.iter_bytes():
                 content += chunk
                 if len(content) > _LARGEST_RESPONSE:
                     raise TimestampError(
-                        f"the answer of {_place(url)} is too large for a time stamp (more than "
+                        f"the answer of {authority} is too large for a time stamp (more than "
                         f"{_LARGEST_RESPONSE // 1024} kB); check the address"
                     )
                 if time.monotonic() > deadline:
@@ -280,27 +289,52 @@ def _post(url: str, query: bytes, timeout: float) -> bytes:
         ) from None
     except httpx2.TimeoutException:
         raise TimestampError(
-            f"{_place(url)} did not answer within {timeout:g} seconds; try again later, or with a longer timeout="
+            f"{authority} did not answer within {timeout:g} seconds; try again later, or with a longer timeout="
         ) from None
     except httpx2.HTTPError as error:
         raise TimestampError(
-            f"{_place(url)} cannot be reached, or broke off ({type(error).__name__}); check address and network"
+            f"{authority} cannot be reached, or broke off ({type(error).__name__}); check address and network"
         ) from None
     return content
 
 
-def _decode(content: bytes, what: str) -> Any:
+def _decode(content: bytes, name: str = "the time-stamp token") -> Any:
     try:
         return _client().decode_timestamp_response(_with_ordered_certificates(content))
     except (ValueError, TypeError):
-        raise TimestampError(f"{what} is not an RFC 3161 response, or is damaged") from None
+        raise TimestampError(f"{name} is not an RFC 3161 response, or is damaged") from None
 
 
-def _token_info(response: Any, what: str) -> Any:
+def _signed_info(response: Any, name: str = "the time-stamp token") -> Any:
+    """What the authority signed: time, digest, nonce."""
     try:
         return response.tst_info
     except ValueError:
-        raise TimestampError(f"{what} holds no time-stamp token that can be read") from None
+        raise TimestampError(f"{name} holds no time-stamp token that can be read") from None
+
+
+def _signer_and_certificates(
+    response: Any, name: str = "the time-stamp token"
+) -> tuple[x509.Certificate, list[x509.Certificate]]:
+    """The certificate that the one signer names by issuer and serial number, and all that came with it.
+
+    None of them is trusted for being there.
+    """
+    try:
+        found = response.signed_data.certificates
+        if len(found) > _MOST_CERTIFICATES:
+            raise TimestampError(f"{name} carries {len(found)} certificates, where a chain of a few is expected")
+        certificates = [x509.load_der_x509_certificate(der) for der in found]
+        named = [(signer.issuer, signer.serial_number) for signer in response.signed_data.signer_infos]
+        for certificate in certificates:
+            if [(certificate.issuer, certificate.serial_number)] == named:
+                return certificate, certificates
+    except _DAMAGED:
+        raise TimestampError(f"{name} carries a damaged certificate") from None
+    raise TimestampError(
+        f"{name} does not carry the certificate of its one signer, without which nobody can check it; ask another "
+        "authority"
+    )
 
 
 def _with_ordered_certificates(response: bytes) -> bytes:
@@ -310,14 +344,11 @@ def _with_ordered_certificates(response: bytes) -> bytes:
     the order of DER. The certificates are not part of what is signed, so to sort them changes nothing.
     """
     try:
-        status, _ = _inside(response, 0)
-        _, token = _inside(response, status)
-        content_type, _ = _inside(response, token)
-        _, content = _inside(response, content_type)
-        signed_data, _ = _inside(response, content)
-        at, _ = _inside(response, signed_data)
-        for _ in ("version", "digest algorithms", "content"):
-            _, at = _inside(response, at)
+        at = 0
+        for passed in (["status"], ["content type"], [], ["version", "digest algorithms", "content"]):
+            at, _ = _inside(response, at)
+            for _ in passed:
+                _, at = _inside(response, at)
         if response[at] != 0xA0:  # [0], the certificates; they may be left out
             return response
         start, end = _inside(response, at)
@@ -342,32 +373,6 @@ def _inside(data: bytes, at: int) -> tuple[int, int]:
     return start, start + length
 
 
-def _certificates(response: Any, what: str) -> list[x509.Certificate]:
-    try:
-        content = response.signed_data.certificates
-        if len(content) > _MOST_CERTIFICATES:
-            raise TimestampError(f"{what} carries {len(content)} certificates, where a chain of a few is expected")
-        return [x509.load_der_x509_certificate(der) for der in content]
-    except _DAMAGED:
-        raise TimestampError(f"{what} carries a damaged certificate") from None
-
-
-def _signing_certificate(response: Any, what: str) -> x509.Certificate:
-    """The certificate that the one signer names by issuer and serial number; it is not trusted for being there."""
-    try:
-        signers = response.signed_data.signer_infos
-        for certificate in _certificates(response, what) if len(signers) == 1 else ():
-            (signer,) = signers
-            if (certificate.issuer, certificate.serial_number) == (signer.issuer, signer.serial_number):
-                return certificate
-    except _DAMAGED:
-        raise TimestampError(f"{what} carries a damaged certificate") from None
-    raise TimestampError(
-        f"{what} does not carry the certificate of its one signer, without which nobody can check it; ask another "
-        "authority"
-    )
-
-
 def _check_usage(certificate: x509.Certificate) -> None:
     try:
         usage = certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage)
@@ -381,15 +386,13 @@ def _check_usage(certificate: x509.Certificate) -> None:
         )
 
 
-def _check_time(gen_time: datetime) -> None:
-    if gen_time - datetime.now(UTC) > _CLOCKS_DIFFER:
+def _check_time_and_digests(response: Any) -> None:
+    time = response.tst_info.gen_time
+    if time - datetime.now(UTC) > _CLOCKS_DIFFER:
         raise TimestampError(
-            f"the time-stamp token says {gen_time.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC, which is yet to come; check "
+            f"the time-stamp token says {time.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC, which is yet to come; check "
             f"this machine's clock, or {_ASK_ANOTHER}"
         )
-
-
-def _check_digest(response: Any) -> None:
     # The client library does not show which digest the signer names. OpenSSL, with which it verifies, knows none but
     # those that the token lists, so no weak one may be among them.
     for algorithm in response.signed_data.digest_algorithms:
@@ -406,18 +409,19 @@ def _check_chain(
 
     OpenSSL found a way and does not tell which: beside a forged certificate a sound one may lie.
     """
-    pool, seen, ends = {*carried, *roots}, set(), [certificate]
-    arrived = False
-    while ends:
-        lower = ends.pop()
+    seen, waiting = set(), [certificate]
+    reaches_root = False
+    while waiting:
+        lower = waiting.pop()
         seen.add(lower)
         _check_certificate(lower, is_root=lower in roots)
         if lower in roots and _issued(lower, lower, in_doubt=True):
-            arrived = True
+            reaches_root = True
         else:
-            trusted = [root for root in roots if _issued(root, lower, in_doubt=False)]
-            ends += {*(trusted or (each for each in pool if _issued(each, lower, in_doubt=True)))} - seen
-    if not arrived:  # names that OpenSSL takes for equal and we do not
+            issuers = {root for root in roots if _issued(root, lower, in_doubt=False)}
+            issuers = issuers or {each for each in (*carried, *roots) if _issued(each, lower, in_doubt=True)}
+            waiting += issuers - seen
+    if not reaches_root:  # names that OpenSSL takes for equal and we do not
         raise TimestampError(
             f"the certificate of the time-stamp token (of {_name(certificate)!r}) does not lead to a trusted root by "
             f"names that agree to the letter; {_ASK_ANOTHER}"
@@ -426,23 +430,23 @@ def _check_chain(
 
 def _check_certificate(certificate: x509.Certificate, *, is_root: bool = False) -> None:
     """Refuse a weak key and a weak signature; a root is trusted without its signature."""
-    named = f"the certificate of {_name(certificate)!r} in the time-stamp token's chain"
+    this = f"the certificate of {_name(certificate)!r} in the time-stamp token's chain"
     try:
         key = certificate.public_key()
         algorithm = certificate.signature_hash_algorithm
     except (*_DAMAGED, UnsupportedAlgorithm):
-        raise TimestampError(f"{named} has a key or a signature of an unknown kind; {_ASK_ANOTHER}") from None
+        raise TimestampError(f"{this} has a key or a signature of an unknown kind; {_ASK_ANOTHER}") from None
     for kind, title, least in ((rsa.RSAPublicKey, "RSA", 2048), (ec.EllipticCurvePublicKey, "EC", 256)):
         if isinstance(key, kind) and key.key_size < least:
             raise TimestampError(
-                f"{named} has a weak {title} key of {key.key_size} bits, where at least {least} are expected; "
+                f"{this} has a weak {title} key of {key.key_size} bits, where at least {least} are expected; "
                 f"{_ASK_ANOTHER}"
             )
     if not isinstance(key, rsa.RSAPublicKey | ec.EllipticCurvePublicKey | Ed25519PublicKey | Ed448PublicKey):
-        raise TimestampError(f"{named} has a key that is neither RSA nor of an elliptic curve; {_ASK_ANOTHER}")
+        raise TimestampError(f"{this} has a key that is neither RSA nor of an elliptic curve; {_ASK_ANOTHER}")
     # Edwards curves come with a hash of their own, and name none.
     if algorithm is not None and algorithm.name not in ("sha256", "sha384", "sha512") and not is_root:
-        raise TimestampError(f"{named} is signed with the hash {algorithm.name}, {_EXPECTED}; {_ASK_ANOTHER}")
+        raise TimestampError(f"{this} is signed with the hash {algorithm.name}, {_EXPECTED}; {_ASK_ANOTHER}")
 
 
 def _issued(upper: x509.Certificate, lower: x509.Certificate, *, in_doubt: bool) -> bool:
@@ -456,6 +460,12 @@ def _issued(upper: x509.Certificate, lower: x509.Certificate, *, in_doubt: bool)
     except (*_DAMAGED, TypeError, UnsupportedAlgorithm):
         return in_doubt
     return True
+
+
+def _digest(message: bytes, algorithm: x509.ObjectIdentifier) -> bytes | None:
+    """The message's digest, or None for an algorithm that proves nothing."""
+    hash_function = _HASHES.get(algorithm.dotted_string)
+    return None if hash_function is None else hash_function(message).digest()
 
 
 def _hash_name(algorithm: x509.ObjectIdentifier) -> str:
@@ -484,29 +494,8 @@ def _load_roots(trusted_roots: Sequence[str | os.PathLike | bytes]) -> list[x509
     return roots
 
 
-def _why_it_failed(reason: str, certificate: x509.Certificate) -> TimestampError:
-    chain = re.search(r'Verify error: ?([^"]*)', reason)
-    if chain is not None:
-        return TimestampError(
-            f"the certificate of the time-stamp token (of {_name(certificate)!r}) does not lead to a trusted root, or "
-            f"was not valid at that time: {chain[1]}; check that the right root was given"
-        )
-    return TimestampError(
-        "the signature of the time-stamp token does not verify: it was damaged or altered; restore it from where it "
-        "was published"
-    )
-
-
 def _name(certificate: x509.Certificate) -> str:
     try:
         return certificate.subject.rfc4514_string()
     except _DAMAGED:
         return "somebody whose name cannot be read"
-
-
-def _as_timedelta(accuracy: Any) -> timedelta | None:
-    if accuracy is None:
-        return None
-    return timedelta(
-        seconds=accuracy.seconds or 0, milliseconds=accuracy.millis or 0, microseconds=accuracy.micros or 0
-    )

@@ -6,6 +6,7 @@ from transformers import TrainingArguments
 
 from ..errors import ConfigurationError
 from ..keys.choices import LABEL_KINDS, LabelKind
+from .attacks import ATTACKS
 
 
 @dataclass
@@ -22,6 +23,9 @@ class DistillationArguments(TrainingArguments):
         Weight of the gold labels' cross-entropy in the loss, in [0, 1); the rest is the teacher's.
     requery : bool
         Ask the teacher anew for every batch, as the paper's code does, instead of once before training.
+    attack : str, optional
+        An attack, by its registered name (:mod:`drw_hf.extraction.attacks`), that changes the teacher's answers before
+        the student learns from them.
     max_length : int, optional
         Truncate rows to this many tokens, for student and teacher alike; by default the student's limit.
     """
@@ -39,6 +43,10 @@ class DistillationArguments(TrainingArguments):
     requery: bool = field(
         default=False,
         metadata={"help": "Ask the teacher anew for every batch of every epoch instead of once before training."},
+    )
+    attack: str | None = field(
+        default=None,
+        metadata={"help": "What the thief does to the answers before training, like 'argmax', 'floor', 'rounding'."},
     )
     max_length: int | None = field(
         default=None, metadata={"help": "Truncate rows to this many tokens (default: the student's limit)."}
@@ -62,6 +70,10 @@ class DistillationArguments(TrainingArguments):
             raise ConfigurationError(
                 "temperature softens probabilities, and label_kind='hard' has none: leave it at 1"
             )
+        if self.attack is not None:
+            ATTACKS.get(self.attack, ConfigurationError)
+            if self.requery:
+                raise ConfigurationError("an attack changes kept answers, and requery=True keeps none; leave one out")
         if self.remove_unused_columns:
             raise ConfigurationError("remove_unused_columns=True would drop the teacher's answers; leave it at False")
         if self.label_smoothing_factor:

@@ -19,6 +19,7 @@ from ..errors import ConfigurationError, DatasetError
 from ..keys.binding import labels_of, task_of, tokenizer_fingerprint
 from ..keys.files import refuse_model_beside_plain_key
 from .arguments import DistillationArguments
+from .attacks import attack_answers
 from .losses import hard_loss, soft_loss
 from .preparation import IGNORED, TEACHER, DistillationCollator, Layout, lay_out, match_labels
 
@@ -193,6 +194,8 @@ class DistillationTrainer(Trainer):
             names = _column_names(dataset)
         if training and PROBABILITIES not in names and self.teacher is None:
             raise DatasetError(f"{name} has no {PROBABILITIES}; pass teacher=, or a data set from label_with_teacher")
+        if training and self.args.attack is not None:
+            dataset = attack_answers(dataset, self.args.attack)
         if training and self.args.gold_weight and gold is None:
             raise DatasetError(f"gold_weight={self.args.gold_weight} needs gold labels; pass gold_column=")
         columns = find_text_columns(names, self.task, self.text_columns)

@@ -23,5 +23,6 @@ __getattr__, __dir__ = lazy(
         "audit": "auditing",
         "handler_files": "handler",
         "model_card": "card",
+        "verify_commitment": ".evidence.commitments",  # by this name it stands in cards that were pushed earlier
     },
 )

@@ -2,6 +2,7 @@
 
 import struct
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from pathlib import PurePosixPath
@@ -13,7 +14,7 @@ from ..detection.result import FORMAT as EVIDENCE_FORMAT
 from ..errors import HubError, KeyPointerError
 from ..keys import sealing
 from ..keys.files import ARRAYS_FILE, FORMAT, KEY_FILE, POINTER_FILE, RING_FILE, RING_FORMAT, SEALED_ARRAYS, parse_json
-from ..repositories.history import History, Snapshot
+from ..repositories.history import History
 from .pull import Pointer
 
 SEALED, PLAIN, WEAK, PASSPHRASE, EVIDENCE, DAMAGED = (
@@ -24,7 +25,6 @@ SEALED, PLAIN, WEAK, PASSPHRASE, EVIDENCE, DAMAGED = (
     "evidence",
     "damaged key file",
 )
-_OPEN = {PLAIN, WEAK, PASSPHRASE, EVIDENCE, DAMAGED}  # whoever reads one of these knows more than he should
 _OURS = tuple(PurePosixPath(name).stem for name in (KEY_FILE, RING_FILE))
 _FORMATS = (FORMAT, RING_FORMAT)
 _LARGEST = 64 * 2**20
@@ -87,7 +87,7 @@ class Audit:
     @property
     def exposed(self) -> tuple[Finding, ...]:
         """What should be nobody's but the owner's."""
-        return tuple(finding for finding in self.findings if finding.kind in _OPEN)
+        return tuple(finding for finding in self.findings if finding.kind != SEALED)
 
     @property
     def status(self) -> str:
@@ -117,14 +117,11 @@ class Audit:
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
-        findings = [{**asdict(finding), "date": finding.date.isoformat()} for finding in self.findings]
         return {
-            "repo_id": self.repo_id,
-            "private": self.private,
-            "status": self.status,
-            "n_commits": self.n_commits,
-            "findings": findings,
+            **vars(self),
+            "findings": [{**asdict(finding), "date": finding.date.isoformat()} for finding in self.findings],
             "skipped": list(self.skipped),
+            "status": self.status,
             "advice": self.advice,
         }
 
@@ -168,75 +165,54 @@ def audit(repo_id: str, *, repo_type: str = "model", token: bool | str | None = 
     RepositoryAccessError
         When the repository does not exist, or the token may not read it.
     """
-    history = History(repo_id, repo_type=repo_type, token=token)
-    found = _look_through(history, progress)
-    elsewhere = [finding for pointer in found.pointers for finding in _behind(pointer, token, progress)]
-    return replace(found.audit, findings=(*found.audit.findings, *elsewhere))
+    found, pointers = _look_through(History(repo_id, repo_type=repo_type, token=token), progress)
+    elsewhere = [finding for pointer in pointers for finding in _exposed_behind(pointer, token, progress)]
+    return replace(found, findings=(*found.findings, *elsewhere))
 
 
-@dataclass(frozen=True)
-class _Found:
-    audit: Audit
-    pointers: tuple[Pointer, ...]
-
-
-def _look_through(history: History, progress: bool) -> _Found:
-    private, every = history.is_private(), history.refs()
-    tips = set(every.values())
-    first: dict[tuple[str, str], tuple[str, str | None, Snapshot]] = {}
-    refs: dict[tuple[str, str], set[str]] = {}
-    current: set[tuple[str, str]] = set()
+def _look_through(history: History, progress: bool) -> tuple[Audit, list[Pointer]]:
+    """What lies in one repository, and the pointers in it."""
+    private, tips = history.is_private(), history.refs()
+    findings: dict[tuple[str, str], Finding] = {}
     skipped: set[str] = set()
     pointers: dict[Pointer, None] = {}
     n_commits = 0
-    for snapshot in history.snapshots(list(every), progress):
+    for snapshot in history.snapshots(list(tips), progress):
         n_commits += 1
         for file in snapshot.files:
             if not _is_read(file):
-                skipped |= {file.path} if _is_suspicious(file) else set()
+                if _is_ours_by_name(file.path) or file.path.lower().endswith(_ARCHIVES):
+                    skipped.add(file.path)
                 continue
             content, name = history.read(file, snapshot.commit), PurePosixPath(file.path).name
             if name == POINTER_FILE:
-                pointers |= dict.fromkeys(_pointer(content))
-            found = classify(name, content)
-            if found is not None:
+                with suppress(KeyPointerError):
+                    pointers[Pointer.parse(content, POINTER_FILE)] = None
+            classified = classify(name, content)
+            if classified is not None:
                 place = (file.path, file.blob_id)
-                first.setdefault(place, (*found, snapshot))
-                refs.setdefault(place, set()).update(snapshot.refs)
-                if snapshot.commit in tips:
-                    current.add(place)
-    findings = tuple(
-        Finding(
-            kind=kind,
-            path=place[0],
-            commit=snapshot.commit,
-            date=snapshot.date,
-            refs=tuple(sorted(refs[place])),
-            current=place in current,
-            fingerprint=fingerprint,
-        )
-        for place, (kind, fingerprint, snapshot) in first.items()
-    )
-    audit = Audit(history.repo_id, private, n_commits, findings, tuple(sorted(skipped)))
-    return _Found(audit, tuple(pointers))
+                kind, fingerprint = classified
+                known = findings.get(place) or Finding(
+                    kind, file.path, snapshot.commit, snapshot.date, (), False, fingerprint
+                )
+                findings[place] = replace(
+                    known,
+                    refs=tuple(sorted({*known.refs, *snapshot.refs})),
+                    current=known.current or snapshot.commit in tips.values(),
+                )
+    audit = Audit(history.repo_id, private, n_commits, tuple(findings.values()), tuple(sorted(skipped)))
+    return audit, list(pointers)
 
 
-def _behind(pointer: Pointer, token: bool | str | None, progress: bool) -> Iterator[Finding]:
+def _exposed_behind(pointer: Pointer, token: bool | str | None, progress: bool) -> Iterator[Finding]:
     """What lies open where a pointer leads; a repository that cannot be read, or is private, hides it well enough."""
     try:
-        found = _look_through(History(pointer.repo_id, token=token), progress).audit
+        found, _ = _look_through(History(pointer.repo_id, token=token), progress)
     except HubError:
         return
     if not found.private:
         for finding in found.exposed:
             yield replace(finding, path=f"{pointer.repo_id}: {finding.path}")
-
-
-def _pointer(content: bytes) -> list[Pointer]:
-    try:
-        return [Pointer.parse(content, POINTER_FILE)]
-    except KeyPointerError:
-        return []
 
 
 def _is_ours_by_name(path: str) -> bool:
@@ -249,10 +225,6 @@ def _is_read(file: RepoFile) -> bool:
     return file.size <= _LARGEST_OF_OTHERS and not file.path.lower().endswith((*_ARCHIVES, *_WEIGHTS))
 
 
-def _is_suspicious(file: RepoFile) -> bool:
-    return _is_ours_by_name(file.path) or file.path.lower().endswith(_ARCHIVES)
-
-
 def classify(name: str, content: bytes) -> tuple[str, str | None] | None:
     """What kind of file of ours a file is, and the fingerprint of its key; None for anybody else's."""
     if name == POINTER_FILE:
@@ -262,10 +234,9 @@ def classify(name: str, content: bytes) -> tuple[str, str | None] | None:
     document = parse_json(content)
     kinds = [found for part in _parts(document) if (found := _classify_part(part)) is not None]
     if kinds:  # a file may hold several; the worst is what counts
-        return min(kinds, key=lambda found: found[0] not in _OPEN)
-    if document is None and any(f'"{form}"'.encode() in content for form in _FORMATS):
-        return DAMAGED, None
-    return (DAMAGED, None) if _is_ours_by_name(name) else None
+        return min(kinds, key=lambda found: found[0] == SEALED)
+    broken = document is None and any(f'"{form}"'.encode() in content for form in _FORMATS)
+    return (DAMAGED, None) if broken or _is_ours_by_name(name) else None
 
 
 def _classify_part(part: dict[str, Any]) -> tuple[str, str | None] | None:
@@ -289,9 +260,9 @@ def _parts(document: Any) -> Iterator[dict[str, Any]]:
         part = waiting.pop()
         if isinstance(part, dict):
             yield part
-            waiting += [value for value in part.values() if isinstance(value, dict | list)]
+            waiting += part.values()
         elif isinstance(part, list):
-            waiting += [value for value in part if isinstance(value, dict | list)]
+            waiting += part
 
 
 def _classify_arrays(content: bytes) -> tuple[str, str | None]:

@@ -5,14 +5,10 @@ owner's and is kept as it is, to the letter.
 """
 
 import copy
-import functools
-import math
-import numbers
 import re
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from string import Template
-from typing import Any, cast
+from functools import cache
+from typing import TYPE_CHECKING, Any, cast
 
 import yaml
 from huggingface_hub import EvalResult, ModelCardData
@@ -20,20 +16,30 @@ from huggingface_hub.repocard import REGEX_YAML_BLOCK
 from huggingface_hub.utils import yaml_dump
 from transformers import PreTrainedConfig
 
+from ..checks import is_number, whole_number
 from ..errors import ConfigurationError, UnsupportedModelError
 from ..watermark.configuration import WatermarkedConfig, hub_name_of, is_hub_id
 
+if TYPE_CHECKING:
+    from jinja2 import Template
+
 BEGIN, END = "<!-- drw_hf:begin -->", "<!-- drw_hf:end -->"
 
-_TEMPLATE = Path(__file__).parent / "templates" / "card.md"
-_PIPELINE_TAGS = {"sequence-classification": "text-classification", "token-classification": "token-classification"}
-_WHAT = {"sequence-classification": "text classifier", "token-classification": "tagger"}
-_CLASSES = {
-    "sequence-classification": "WatermarkedModelForSequenceClassification",
-    "token-classification": "WatermarkedModelForTokenClassification",
+# What a card says of each task.
+_WORDS = {
+    "sequence-classification": {
+        "pipeline_tag": "text-classification",
+        "what": "text classifier",
+        "model_class": "WatermarkedModelForSequenceClassification",
+    },
+    "token-classification": {
+        "pipeline_tag": "token-classification",
+        "what": "tagger",
+        "model_class": "WatermarkedModelForTokenClassification",
+    },
 }
 _TAGS = ("drw_hf", "transformers", "watermark", "distillation-resistant-watermarking")
-_OUTPUTS = {"clean": "clean output", "protected": "protected output"}
+_OUTPUTS = ("clean", "protected")
 _BOOLEAN = re.compile(r"(?:true|True|TRUE|false|False|FALSE)$")
 _NAME = re.compile(r"[\w@%][\w@%.,:+() /-]*")  # what stands in a table and in a sentence without breaking them
 
@@ -87,59 +93,49 @@ def model_card(
         raise UnsupportedModelError(
             f"a {type(model).__name__} is no protected model; wrap it with from_model or from_pretrained(..., key=...)"
         )
-    task = config.task
+    words = _WORDS[config.task]
     measured = _checked_metrics(metrics)
     _check_dataset(dataset)
-    results = _eval_results(measured, dataset, task)
-    said, block, body = _split((existing or "").removeprefix("\ufeff"))
+    if base_model is not None and not is_hub_id(base_model):
+        raise ConfigurationError(
+            "base_model= is no Hub id (name or owner/name); a path on this machine has no place in a card"
+        )
     given: dict[str, Any] = {
         "language": language if language is None or isinstance(language, str) else list(language),
         "license": license,
-        "base_model": _checked_base_model(base_model),
+        "base_model": base_model,
     }
     base_model = base_model or hub_name_of(cast(PreTrainedConfig, config.victim_config))
+    existing = (existing or "").removeprefix("\ufeff")
+    old_metadata, block, body = _split(existing)
+    results = _eval_results(measured, dataset, words["pipeline_tag"])
     ours = ModelCardData(
         **{**given, "base_model": base_model},
         library_name="drw_hf",
-        pipeline_tag=_PIPELINE_TAGS[task],
-        tags=[*_TAGS, task, *([tags] if isinstance(tags, str) else tags)],
-        model_name=_model_name(said, base_model) if results else None,
+        pipeline_tag=words["pipeline_tag"],
+        tags=[*_TAGS, config.task, *([tags] if isinstance(tags, str) else tags)],
+        model_name=_model_name(old_metadata, base_model) if results else None,
         eval_results=results or None,
     )
-    metadata = _merged(said, ours.to_dict(), {name for name, value in given.items() if value is not None})
-    line_break = _line_break(existing or "")
-    if block is None or metadata != said:
+    metadata = _merged(old_metadata, ours.to_dict(), {name for name, value in given.items() if value is not None})
+    windows = existing.count("\r\n")
+    line_break = "\r\n" if windows > existing.count("\n") - windows else "\n"  # as in the owner's text
+    if block is None or metadata != old_metadata:
         block = _block(metadata, block, line_break)
-    part = f"{BEGIN}\n{_our_text(task, config.key_commitment, measured, dataset)}\n{END}".replace("\n", line_break)
+    text = _template().render(**words, commitment=config.key_commitment, metrics=measured, dataset=dataset).strip()
+    part = f"{BEGIN}\n{text}\n{END}".replace("\n", line_break)
     return block + _with_part(body, part, line_break)
 
 
 # -- the text
 
 
-def _our_text(task: str, commitment: str, metrics: Mapping[str, Mapping[str, Any]], dataset: str | None) -> str:
-    template = Template(_TEMPLATE.read_text(encoding="utf-8"))
-    return template.substitute(
-        what=_WHAT[task],
-        model_class=_CLASSES[task],
-        pipeline_tag=_PIPELINE_TAGS[task],
-        commitment=commitment,
-        results=_results(metrics, dataset),
-    ).strip()
+@cache
+def _template() -> "Template":
+    from jinja2 import Environment, PackageLoader, StrictUndefined
 
-
-def _results(metrics: Mapping[str, Mapping[str, Any]], dataset: str | None) -> str:
-    """The table of what the mark costs; empty without metrics."""
-    if not metrics:
-        return ""
-    where = f", measured on {dataset}" if dataset else ""
-    rows = [
-        f"| {name} | {row['clean']:.4f} | {row['protected']:.4f} | {row.get('n', '')} |"
-        for name, row in metrics.items()
-    ]
-    table = ["| metric | clean model | protected answers | items |", "| --- | --- | --- | --- |", *rows]
-    lines = ["", "### What it reaches", "", f"Without the mark and with it{where}:", "", *table, ""]
-    return "\n".join(lines)
+    loader = PackageLoader(__package__)
+    return Environment(loader=loader, undefined=StrictUndefined, trim_blocks=True).get_template("card.md")
 
 
 def _with_part(body: str, part: str, line_break: str) -> str:
@@ -152,12 +148,6 @@ def _with_part(body: str, part: str, line_break: str) -> str:
         end = body.find(END, end + len(END))
     gap = line_break if not body or body.endswith(("\n", "\r")) else 2 * line_break
     return f"{body}{gap}{part}{line_break}"
-
-
-def _line_break(text: str) -> str:
-    """The line break that the owner's text is written with."""
-    windows = text.count("\r\n")
-    return "\r\n" if windows > text.count("\n") - windows else "\n"
 
 
 # -- the metadata
@@ -199,29 +189,23 @@ def _block(metadata: Mapping[Any, Any], old: str | None, line_break: str) -> str
     return line_break.join(["---", *comments, *dumped, "---", ""])
 
 
-def _merged(said: Mapping[Any, Any], ours: Mapping[str, Any], given: set[str]) -> dict[Any, Any]:
+def _merged(theirs: Mapping[Any, Any], ours: Mapping[str, Any], given: set[str]) -> dict[Any, Any]:
     """What the card says, what it lacks of ours, and what was given by name in this call."""
-    merged = dict(said)
+    merged = dict(theirs)
     for name, value in ours.items():
-        if merged.get(name) is None or name in given:
+        there = merged.get(name)
+        if there is None or name in given:
             merged[name] = value
-        elif name == "tags":
-            merged[name] = _united(merged[name], value)
-        elif name == "model-index":
-            merged[name] = _merged_index(merged[name], value[0])
+        elif name == "tags" and isinstance(there, str | list):
+            tags = [there] if isinstance(there, str) else there
+            merged[name] = tags + [tag for tag in value if tag not in tags]
+        elif name == "model-index" and isinstance(there, list):  # what is not of the Hub's form is not ours to mend
+            merged[name] = _merged_index(there, value[0])
     return merged
 
 
-def _united(theirs: Any, ours: Sequence[str]) -> Any:
-    if isinstance(theirs, str):
-        theirs = [theirs]
-    return theirs + [tag for tag in ours if tag not in theirs] if isinstance(theirs, list) else theirs
-
-
-def _merged_index(theirs: Any, ours: Mapping[str, Any]) -> Any:
+def _merged_index(theirs: list[Any], ours: Mapping[str, Any]) -> list[Any]:
     """Their model-index with our results in the place of those of an earlier push; all others stay."""
-    if not isinstance(theirs, list):
-        return theirs  # not of the Hub's form: not ours to mend
     index = copy.deepcopy(theirs)
     entries = [entry for entry in index if isinstance(entry, dict) and isinstance(entry.get("results"), list)]
     wanted = {_identity(result, metric) for result in ours["results"] for metric in result["metrics"]}
@@ -253,24 +237,30 @@ def _identity(result: Mapping[str, Any], metric: Any) -> tuple[str, ...] | None:
     return tuple(repr(value) for value in (task.get("type"), dataset.get("type"), metric.get("name")))
 
 
-def _model_name(said: Mapping[Any, Any], base_model: str | None) -> str:
+def _model_name(metadata: Mapping[Any, Any], base_model: str | None) -> str:
     """The name our results go under: that of the only model the card lists, or one made of the base model's."""
-    index = said.get("model-index")
-    if isinstance(index, list) and len(index) == 1 and isinstance(index[0], dict):
-        name = index[0].get("name")
-        if isinstance(name, str) and name:
+    match metadata.get("model-index"):
+        case [{"name": str(name)}] if name:
             return name
     return f"{base_model.split('/')[-1]}, protected by drw_hf" if base_model else "protected by drw_hf"
 
 
-def _eval_results(metrics: Mapping[str, Mapping[str, Any]], dataset: str | None, task: str) -> list[EvalResult]:
+def _eval_results(
+    metrics: Mapping[str, Mapping[str, Any]], dataset: str | None, pipeline_tag: str
+) -> list[EvalResult]:
     if not dataset:
         return []
-    result = functools.partial(EvalResult, task_type=_PIPELINE_TAGS[task], dataset_type=dataset, dataset_name=dataset)
     return [
-        result(metric_type=name, metric_name=f"{name} ({label})", metric_value=row[output])
+        EvalResult(
+            task_type=pipeline_tag,
+            dataset_type=dataset,
+            dataset_name=dataset,
+            metric_type=name,
+            metric_name=f"{name} ({output} output)",
+            metric_value=row[output],
+        )
         for name, row in metrics.items()
-        for output, label in _OUTPUTS.items()
+        for output in _OUTPUTS
     ]
 
 
@@ -278,36 +268,25 @@ def _eval_results(metrics: Mapping[str, Mapping[str, Any]], dataset: str | None,
 
 
 def _checked_metrics(metrics: Any) -> dict[str, dict[str, Any]]:
-    """The metrics as plain floats, in their order."""
-    if metrics is None:
-        return {}
-    if not isinstance(metrics, Mapping):
+    """The metrics as plain numbers, in their order."""
+    if not isinstance(metrics, Mapping | None):
         raise ConfigurationError(
             f"metrics must map names to {{'clean': ..., 'protected': ...}}, not be a {type(metrics).__name__}"
         )
-    return {_checked_metric_name(name): _checked_metric(name, row) for name, row in metrics.items()}
-
-
-def _checked_metric_name(name: Any) -> str:
-    if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise ConfigurationError(f"metrics: {name!r} is no name of a metric; give a short one such as 'accuracy'")
-    return name
-
-
-def _checked_metric(name: str, row: Any) -> dict[str, Any]:
-    if not isinstance(row, Mapping) or not {"clean", "protected"} <= set(row) <= {"clean", "protected", "n"}:
-        found = sorted(map(str, row)) if isinstance(row, Mapping) else type(row).__name__
-        raise ConfigurationError(f"metrics[{name!r}]: expected 'clean' and 'protected' (and perhaps 'n'), got {found}")
-    checked: dict[str, Any] = {}
-    for output in _OUTPUTS:
-        value = row[output]
-        if not isinstance(value, numbers.Real) or isinstance(value, bool) or not math.isfinite(value):
-            raise ConfigurationError(f"metrics[{name!r}][{output!r}] is {value!r}; expected a finite number")
-        checked[output] = float(value)
-    if "n" in row:
-        if not isinstance(row["n"], numbers.Integral) or isinstance(row["n"], bool) or row["n"] < 1:
-            raise ConfigurationError(f"metrics[{name!r}]['n'] is {row['n']!r}; expected a number of items, 1 or more")
-        checked["n"] = int(row["n"])
+    checked = {}
+    for name, row in (metrics or {}).items():
+        if not isinstance(name, str) or not _NAME.fullmatch(name):
+            raise ConfigurationError(f"metrics: {name!r} is no name of a metric; give a short one such as 'accuracy'")
+        if not isinstance(row, Mapping) or not set(_OUTPUTS) <= set(row) <= {*_OUTPUTS, "n"}:
+            found = sorted(map(str, row)) if isinstance(row, Mapping) else type(row).__name__
+            raise ConfigurationError(
+                f"metrics[{name!r}]: expected 'clean' and 'protected' (and perhaps 'n'), got {found}"
+            )
+        for output in _OUTPUTS:
+            if not is_number(row[output]):
+                raise ConfigurationError(f"metrics[{name!r}][{output!r}] is {row[output]!r}; expected a finite number")
+        n = whole_number(f"metrics[{name!r}]['n']", row["n"], error=ConfigurationError) if "n" in row else ""
+        checked[name] = {**{output: float(row[output]) for output in _OUTPUTS}, "n": n}
     return checked
 
 
@@ -319,11 +298,3 @@ def _check_dataset(dataset: Any) -> None:
         raise ConfigurationError(
             "dataset= is not the Hub id or the name of a data set; a path on this machine has no place in a card"
         )
-
-
-def _checked_base_model(base_model: Any) -> str | None:
-    if base_model is not None and not is_hub_id(base_model):
-        raise ConfigurationError(
-            "base_model= is no Hub id (name or owner/name); a path on this machine has no place in a card"
-        )
-    return base_model

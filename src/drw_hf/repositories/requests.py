@@ -35,6 +35,7 @@ _TRANSLATED = (
     RevisionResolutionError,
     RuntimeError,  # uploads to LFS and Xet storage fail with a bare one
 )
+_LOG_IN = "log in as an account that may use it (`hf auth login`), or pass its token="
 
 
 @contextmanager
@@ -136,14 +137,11 @@ def _translate(error: BaseException, repo_id: str, doing: str, revision: str | N
     return HubError(f"{failed}: the connection could not be made or broke ({type(error).__name__}); try again")
 
 
-_LOG_IN = "log in as an account that may use it (`hf auth login`), or pass its token="
-
-
 def _translate_status(error: HfHubHTTPError, failed: str) -> HubError:
     status = error.response.status_code
-    said = _server_message(error)
+    message = _server_message(error)
     if status in (401, 403):
-        return RepositoryAccessError(f"{failed} with status {status}{said}: {_who(error)}; {_LOG_IN}")
+        return RepositoryAccessError(f"{failed} with status {status}{message}: {_who(error)}; {_LOG_IN}")
     if status in (409, 412):
         advice = "somebody else changed the repository meanwhile; look at it, then try again"
     elif status == 429:
@@ -153,7 +151,7 @@ def _translate_status(error: HfHubHTTPError, failed: str) -> HubError:
         advice = "the Hub has a problem of its own; try again later"
     else:
         advice = "the Hub did not accept the request"
-    return HubError(f"{failed} with status {status}{said}: {advice}")
+    return HubError(f"{failed} with status {status}{message}: {advice}")
 
 
 def _who(error: HfHubHTTPError) -> str:

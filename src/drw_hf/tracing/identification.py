@@ -1,6 +1,7 @@
 """`Identification`: whose answers a suspect was trained on, in a form that can be saved, read and shown."""
 
 import dataclasses
+import io
 import json
 import os
 import zipfile
@@ -179,8 +180,6 @@ class Identification:
 
         The files name users and disclose the target class and the frequency: they are as confidential as the ring.
         """
-        import io
-
         path = Path(path)
         if self.probe is not None:
             self.probe.save(probe_path(path))

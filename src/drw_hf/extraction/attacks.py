@@ -1,0 +1,133 @@
+"""Attacks: what a thief does to the answers before the student learns from them, to get rid of a mark.
+
+An attack is a class and one registration. ``DistillationArguments(attack="floor")`` trains the student of a thief who
+does that; :func:`attack_answers` changes a data set that :func:`~drw_hf.label_with_teacher` made.
+"""
+
+from abc import ABC, abstractmethod
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ..asking.labelling import LABELS, PROBABILITIES
+from ..errors import DatasetError
+from ..registry import Registry
+
+ATTACKS: Registry[type["Attack"]] = Registry("attack")
+
+
+class Attack(ABC):
+    """What a thief does to the answers.
+
+    Subclass it, give it a name and :func:`register_attack`.
+
+    Attributes
+    ----------
+    name : str
+        What options and tables call it.
+    needs : str
+        What the thief must have beside the answers, in words.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from drw_hf.extraction.attacks import ATTACKS, Attack, register_attack
+    >>> @register_attack
+    ... class Flatten(Attack):
+    ...     name = "flatten"
+    ...
+    ...     def change_answers(self, probabilities):
+    ...         flat = np.sqrt(probabilities)
+    ...         return flat / flat.sum(axis=1, keepdims=True)
+    >>> ATTACKS.get("flatten")().change_answers(np.array([[0.9, 0.1]])).round(2)
+    array([[0.75, 0.25]])
+    >>> ATTACKS.remove("flatten")
+    """
+
+    name: ClassVar[str]
+    needs: ClassVar[str] = "nothing"
+
+    @abstractmethod
+    def change_answers(self, probabilities: np.ndarray) -> np.ndarray:
+        """Distributions, shape (n, m), as the thief has them after the attack."""
+
+
+def register_attack(attack: type[Attack]) -> type[Attack]:
+    """Make an attack known by its name."""
+    return ATTACKS.add(attack.name, attack)
+
+
+def attack_answers(labelled: Any, attack: str | Attack) -> Any:
+    """A data set of :func:`~drw_hf.label_with_teacher` with its answers attacked.
+
+    Parameters
+    ----------
+    labelled : Dataset or IterableDataset
+        Rows with ``teacher_probs`` and ``teacher_labels``. Words that were not answered stay so.
+    attack : str or Attack
+        An attack, or its registered name.
+    """
+    done = ATTACKS.get(attack)() if isinstance(attack, str) else attack
+    if labelled.column_names is not None and PROBABILITIES not in labelled.column_names:
+        raise DatasetError(f"there is no column {PROBABILITIES} to attack; label the data with label_with_teacher")
+
+    def change(rows: dict[str, list[Any]]) -> dict[str, list[Any]]:
+        changed: dict[str, list[Any]] = {PROBABILITIES: [], LABELS: []}
+        for answer, label in zip(rows[PROBABILITIES], rows[LABELS], strict=True):
+            probabilities = np.array(answer, dtype=np.float64)
+            table = np.atleast_2d(probabilities)
+            answered = table.any(axis=1)  # a word that was not answered has zeros
+            if answered.any():
+                table[answered] = done.change_answers(table[answered])
+            labels = np.where(answered, table.argmax(axis=1) if table.size else 0, -1)
+            changed[PROBABILITIES].append(table.astype(np.float32).reshape(probabilities.shape))
+            changed[LABELS].append(labels.tolist() if isinstance(label, list) else int(labels[0]))
+        return changed
+
+    return labelled.map(change, batched=True, features=labelled.features)
+
+
+def _normalised(weights: np.ndarray, otherwise: np.ndarray) -> np.ndarray:
+    """Each row divided by its sum; a row of zeros becomes that of ``otherwise``."""
+    sums = weights.sum(axis=1, keepdims=True)
+    return np.divide(weights, sums, out=otherwise.copy(), where=sums > 0)
+
+
+@register_attack
+class Argmax(Attack):
+    """Keep the most likely class alone."""
+
+    name = "argmax"
+
+    def change_answers(self, probabilities: np.ndarray) -> np.ndarray:
+        return np.eye(probabilities.shape[1])[probabilities.argmax(axis=1)]
+
+
+@register_attack
+class FloorSubtraction(Attack):
+    """Take the smallest score off every score: the cosine mark gives all classes but one the same extra share."""
+
+    name = "floor"
+
+    def change_answers(self, probabilities: np.ndarray) -> np.ndarray:
+        return _normalised(probabilities - probabilities.min(axis=1, keepdims=True), probabilities)
+
+
+@register_attack
+class Rounding(Attack):
+    """Round scores to one digit."""
+
+    name = "rounding"
+
+    def change_answers(self, probabilities: np.ndarray) -> np.ndarray:
+        return _normalised(probabilities.round(1), probabilities)
+
+
+@register_attack
+class Sharpening(Attack):
+    """Sharpen each distribution by a temperature of 0.2."""
+
+    name = "sharpening"
+
+    def change_answers(self, probabilities: np.ndarray) -> np.ndarray:
+        return _normalised((probabilities / probabilities.max(axis=1, keepdims=True)) ** 5, probabilities)
