@@ -403,17 +403,12 @@ def _compare(record: CommitmentRecord, recorded: Any, first_seen: datetime) -> t
     stamp = record.timestamp
     if stamp is not None and stamp.time + (stamp.accuracy or timedelta()) < first_seen:
         return "passed", f"{record.explanation} The suspect was first seen {first_seen}."
-    changed = _contradicted(recorded, record)
+    found, changed = record.to_dict(), []
+    if isinstance(recorded, dict) and recorded.get("repo_id") == found["repo_id"]:
+        # What the evidence says and the repository does not: its history may have been rewritten.
+        changed = [each for each in ("commitment", "commit", "date", "path") if recorded.get(each) != found[each]]
     if changed:
         return "failed", f"the evidence refers to something else in {record.repo_id}: {_listed(changed)} differ"
     if record.claimed_date < first_seen:
         return "open", f"it is on the owner's word, not proven. {record.explanation}"
     return "failed", f"it is not older than the suspect, which was first seen {first_seen}. {record.explanation}"
-
-
-def _contradicted(recorded: Any, record: CommitmentRecord) -> list[str]:
-    """What the evidence says of the same repository and is not found there: its history may have been rewritten."""
-    found = record.to_dict()
-    if not isinstance(recorded, dict) or recorded.get("repo_id") != found["repo_id"]:
-        return []
-    return [each for each in ("commitment", "commit", "date", "path") if recorded.get(each) != found[each]]

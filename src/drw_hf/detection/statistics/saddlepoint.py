@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ...checks import check_level
-from ...errors import InvalidInputError
+from ...checks import check_level, whole_number
 
 _NEAR_MEAN = 0.01  # in standard deviations: closer to the mean, Lugannani and Rice's formula is 0/0
 
@@ -143,8 +142,7 @@ def corrected(log10_p: float, keys_tried: int = 1, suspects_tested: int = 1, loo
     """
     tried = {"keys_tried": keys_tried, "suspects_tested": suspects_tested, "looks": looks}
     for name, count in tried.items():
-        if isinstance(count, bool) or not isinstance(count, int | np.integer) or count < 1:
-            raise InvalidInputError(f"{name}={count!r}: expected an integer ≥ 1, this test included")
+        whole_number(name, count)
     return min(log10_p + sum(math.log10(count) for count in tried.values()), 0.0)
 
 
