@@ -396,10 +396,10 @@ def test_bad_settings_are_named(given, named):
     ("sample", "named"),
     [
         ((SAMPLE[0], SAMPLE[1][:-1]), "probabilities has shape"),
-        ((SAMPLE[0][:, 0], SAMPLE[1]), "probabilities has shape"),
+        ((SAMPLE[0][:, 0], SAMPLE[1]), "probabilities must be 2-dimensional, but has shape"),
         ((np.log(SAMPLE[0]), SAMPLE[1]), "not logits"),
         ((SAMPLE[0] / 2, SAMPLE[1]), "does not sum to one"),
-        ((SAMPLE[0], SAMPLE[1] + 0.5), "token_ids has dtype float64"),
+        ((SAMPLE[0], SAMPLE[1] + 0.5), "token_ids holds float64 values; expected integers"),
         ((SAMPLE[0][:0], SAMPLE[1][:0]), "0 answers"),
         ((SAMPLE[0], SAMPLE[1] % 3), "3 distinct tokens.*another class, more text or another hash rule"),
     ],
