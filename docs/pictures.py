@@ -14,8 +14,8 @@ from matplotlib.figure import Figure
 from transformers import BertConfig
 
 from drw_hf import WatermarkKey
-from drw_hf.detection.amplitudes import compute_amplitudes
-from drw_hf.detection.significance import NullLaw, simulate_null
+from drw_hf.detection.statistics.amplitudes import SuspectAnswers, compute_amplitudes
+from drw_hf.detection.statistics.null_law import NullLaw, simulate_null
 from drw_hf.watermark.cosine import is_marked, periodic_signal, perturb
 
 IMAGES = Path(__file__).parent / "images"
@@ -81,10 +81,10 @@ def draw_null() -> None:
     served = mark(key, tokens, victim)
     suspect = 1 / (1 + np.exp(-np.log(served / (1 - served)) - rng.normal(0.0, 0.4, len(tokens))))
     both = [np.stack([1 - q, q], axis=1) for q in (suspect, victim)]
-    found = compute_amplitudes(tokens, key.target, probabilities=both[0], victim=both[1])
-    law = NullLaw(found.A, key.frequency, key.tau)
+    found = compute_amplitudes(tokens, key.target, SuspectAnswers("probabilities", both[0]), victim=both[1])
+    law = NullLaw(found.A, key.settings)
     test = law.test(law.statistic(*key.entries(found.token_ids)))
-    samples = (simulate_null(found.A, 100_000, key.frequency, key.tau, 0) - test.mean) / test.sd
+    samples = (simulate_null(found.A, key.settings, 100_000, seed=0) - test.mean) / test.sd
     observed = (test.statistic - test.mean) / test.sd
 
     figure = Figure(figsize=(7.6, 3.5), layout="constrained")

@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from transformers import BertConfig
 
 from drw_hf import WatermarkKey
-from drw_hf.detection import amplitudes as module
-from drw_hf.detection.amplitudes import STATISTIC, Amplitudes, compute_amplitudes
-from drw_hf.detection.significance import exact_test
+from drw_hf.detection.statistics import amplitudes as module
+from drw_hf.detection.statistics.amplitudes import STATISTIC, Amplitudes, SuspectAnswers, compute_amplitudes
 from drw_hf.errors import InvalidInputError
 from drw_hf.watermark.cosine import periodic_signal, perturb
+from exact_tests import exact_test
 
 TARGET, VOCAB = 1, 600
 
@@ -28,6 +28,13 @@ def make_key(index=0, **settings):
     config = BertConfig(vocab_size=VOCAB, architectures=["BertForTokenClassification"])
     secret = (1000 + index).to_bytes(32, "big")
     return WatermarkKey.generate(config, target=TARGET, special_token_ids=[0, 1, 2], secret=secret, **settings)
+
+
+def amplitudes_of(token_ids, target, *, probabilities=None, target_scores=None, labels=None, **known):
+    """The amplitudes of a suspect whose answers are given in one of three forms."""
+    forms = {"probabilities": probabilities, "score": target_scores, "labels": labels}
+    ((kind, values),) = [form for form in forms.items() if form[1] is not None]
+    return compute_amplitudes(token_ids, target, SuspectAnswers(kind, values), **known)
 
 
 class World:
@@ -126,7 +133,7 @@ def same_up_to_a_factor(found, expected):
 
 
 def test_variant_a_is_the_formula(world):
-    found = compute_amplitudes(world.token_ids, TARGET, probabilities=world.suspect, victim=world.victim)
+    found = amplitudes_of(world.token_ids, TARGET, probabilities=world.suspect, victim=world.victim)
     chosen = world.victim.argmax(axis=1) == TARGET
     q, p = world.suspect[chosen], world.victim[chosen]
     same_up_to_a_factor(found, by_the_book(world.token_ids[chosen], log_of_others(q), [logit(p), log_of_others(p)]))
@@ -134,13 +141,13 @@ def test_variant_a_is_the_formula(world):
 
 
 def test_variant_b_is_the_formula(world):
-    found = compute_amplitudes(world.token_ids, TARGET, probabilities=world.suspect)
+    found = amplitudes_of(world.token_ids, TARGET, probabilities=world.suspect)
     chosen = world.suspect.argmax(axis=1) == TARGET
     same_up_to_a_factor(found, by_the_book(world.token_ids[chosen], log_of_others(world.suspect[chosen]), []))
 
 
 def test_variant_c_is_the_formula(world):
-    found = compute_amplitudes(world.token_ids, TARGET, labels=world.hard, victim=world.victim)
+    found = amplitudes_of(world.token_ids, TARGET, labels=world.hard, victim=world.victim)
     chosen = world.victim.argmax(axis=1) == TARGET
     y = (world.hard[chosen] == TARGET).astype(float)
     same_up_to_a_factor(found, by_the_book(world.token_ids[chosen], y, [logit(world.victim[chosen])]))
@@ -153,33 +160,31 @@ def test_with_two_classes_or_one_score_the_clipped_logit_is_used():
     y = np.clip(np.log(q[:, TARGET]) - np.log1p(-q[:, TARGET]), -9.2, 9.2)
     expected = by_the_book(world.token_ids[chosen], y, [logit(p)])
     same_up_to_a_factor(
-        compute_amplitudes(world.token_ids, TARGET, probabilities=world.suspect, victim=world.victim), expected
+        amplitudes_of(world.token_ids, TARGET, probabilities=world.suspect, victim=world.victim), expected
     )
     score = world.suspect[:, TARGET]
-    same_up_to_a_factor(
-        compute_amplitudes(world.token_ids, TARGET, target_scores=score, victim=world.victim), expected
-    )
+    same_up_to_a_factor(amplitudes_of(world.token_ids, TARGET, target_scores=score, victim=world.victim), expected)
 
 
 def test_reference_and_logged_counts_enter_the_formula(world):
     logged = {token: token % 7 for token in range(0, VOCAB, 2)}
     known = {"probabilities": world.suspect, "victim": world.victim, "reference": world.reference}
-    found = compute_amplitudes(world.token_ids, TARGET, **known, logged_counts=logged)
+    found = amplitudes_of(world.token_ids, TARGET, **known, logged_counts=logged)
     chosen = world.victim.argmax(axis=1) == TARGET
     q, p, reference = world.suspect[chosen], world.victim[chosen], world.reference[chosen]
     regressors = [logit(p), log_of_others(p), log_of_others(reference)]
     same_up_to_a_factor(found, by_the_book(world.token_ids[chosen], log_of_others(q), regressors, logged))
     assert (found.A[found.token_ids % 2 == 1] == 0).all(), "tokens that were never queried have no weight"
     table = np.array([logged.get(token, 0) for token in range(VOCAB)])
-    again = compute_amplitudes(world.token_ids, TARGET, **known, logged_counts=table)
+    again = amplitudes_of(world.token_ids, TARGET, **known, logged_counts=table)
     assert (again.A == found.A).all()
 
 
 def test_scope_all_adds_the_probes_that_are_not_the_target():
     world = World(scope="all")
     known = {"probabilities": world.suspect, "victim": world.victim}
-    found = compute_amplitudes(world.token_ids, TARGET, **known, scope="all")
-    alone = compute_amplitudes(world.token_ids, TARGET, **known)
+    found = amplitudes_of(world.token_ids, TARGET, **known, scope="all")
+    alone = amplitudes_of(world.token_ids, TARGET, **known)
     others = world.victim.argmax(axis=1) != TARGET
     y = np.log(np.maximum(world.suspect[others, TARGET], 1e-8))
     tokens, B = by_the_book(world.token_ids[others], y, [logit(world.victim[others])])
@@ -193,8 +198,8 @@ def test_scope_all_adds_the_probes_that_are_not_the_target():
 def test_amplitudes_add_up_to_zero_and_do_not_depend_on_the_order_of_probes(world):
     order = np.random.default_rng(1).permutation(len(world.token_ids))
     for known in world.forms(world.suspect, world.hard).values():
-        found = compute_amplitudes(world.token_ids, TARGET, **known, scope="all")
-        shuffled = compute_amplitudes(
+        found = amplitudes_of(world.token_ids, TARGET, **known, scope="all")
+        shuffled = amplitudes_of(
             world.token_ids[order], TARGET, **{name: array[order] for name, array in known.items()}, scope="all"
         )
         for amplitude, again in ((found.A, shuffled.A), (found.B, shuffled.B)):
@@ -209,7 +214,7 @@ def test_nothing_here_can_see_a_key():
     """Validity rests on it: no parameter, no import and no global of the module has to do with keys."""
     names = set(inspect.signature(compute_amplitudes).parameters)
     assert names == {
-        *("token_ids", "target", "probabilities", "target_scores", "labels", "victim", "gold", "reference"),
+        *("token_ids", "target", "suspect", "victim", "gold", "reference"),
         *("logged_counts", "scope"),
     }
     source = inspect.getsource(module)
@@ -219,10 +224,10 @@ def test_nothing_here_can_see_a_key():
 
 def test_answers_on_probes_that_do_not_count_change_nothing(world):
     known = {"victim": world.victim}
-    found = compute_amplitudes(world.token_ids, TARGET, probabilities=world.suspect, **known)
+    found = amplitudes_of(world.token_ids, TARGET, probabilities=world.suspect, **known)
     other = world.suspect.copy()
     other[world.victim.argmax(axis=1) != TARGET] = 0.2
-    assert (compute_amplitudes(world.token_ids, TARGET, probabilities=other, **known).A == found.A).all()
+    assert (amplitudes_of(world.token_ids, TARGET, probabilities=other, **known).A == found.A).all()
 
 
 # -- finding a student
@@ -233,7 +238,7 @@ def test_answers_on_probes_that_do_not_count_change_nothing(world):
 def test_every_variant_finds_the_student_with_its_key_alone(epsilon, m, scope):
     world = World(m=m, epsilon=epsilon, scope=scope)
     for variant, known in world.forms(world.suspect, world.hard).items():
-        found = compute_amplitudes(world.token_ids, TARGET, **known, scope=scope)
+        found = amplitudes_of(world.token_ids, TARGET, **known, scope=scope)
         assert found.variant == variant
         result = world.test(found)
         weak = variant == "labels-suspect"  # nobody else's opinion, and one bit an answer
@@ -245,7 +250,7 @@ def test_every_variant_finds_the_student_with_its_key_alone(epsilon, m, scope):
 
 def test_an_innocent_student_gives_uniform_p_values(world):
     for variant, known in world.forms(world.innocent, world.innocent.argmax(axis=1)).items():
-        found = compute_amplitudes(world.token_ids, TARGET, **known)
+        found = amplitudes_of(world.token_ids, TARGET, **known)
         p = [world.test(found, make_key(index)).p_value for index in range(100)]
         assert scipy.stats.kstest(p, "uniform").pvalue > 1e-3, variant
 
@@ -253,11 +258,11 @@ def test_an_innocent_student_gives_uniform_p_values(world):
 def test_what_is_known_besides_sharpens_the_test():
     """The victim sharpens it, a reference student more, and both amplitudes of scope ``all`` more than one."""
     world = World(epsilon=0.02, scope="all")
-    alone = world.test(compute_amplitudes(world.token_ids, TARGET, probabilities=world.suspect))
+    alone = world.test(amplitudes_of(world.token_ids, TARGET, probabilities=world.suspect))
     known = {"probabilities": world.suspect, "victim": world.victim}
-    victim = world.test(compute_amplitudes(world.token_ids, TARGET, **known))
-    reference = world.test(compute_amplitudes(world.token_ids, TARGET, **known, reference=world.reference))
-    both = world.test(compute_amplitudes(world.token_ids, TARGET, **known, scope="all"))
+    victim = world.test(amplitudes_of(world.token_ids, TARGET, **known))
+    reference = world.test(amplitudes_of(world.token_ids, TARGET, **known, reference=world.reference))
+    both = world.test(amplitudes_of(world.token_ids, TARGET, **known, scope="all"))
     assert alone.z_score < victim.z_score < reference.z_score
     assert victim.z_score < both.z_score
 
@@ -273,9 +278,9 @@ def test_a_suspect_that_says_what_the_victim_says_has_no_amplitude(world):
         {"probabilities": np.tile([0.1, 0.6, 0.1, 0.1, 0.1], (len(world.token_ids), 1))},
         {"target_scores": np.ones(len(world.token_ids))},
     ):
-        found = compute_amplitudes(world.token_ids, TARGET, **known)
+        found = amplitudes_of(world.token_ids, TARGET, **known)
         assert found.flat and world.test(found).p_value == 1.0
-    assert not compute_amplitudes(world.token_ids, TARGET, probabilities=world.suspect).flat
+    assert not amplitudes_of(world.token_ids, TARGET, probabilities=world.suspect).flat
 
 
 def test_probabilities_of_exactly_zero_and_one_are_taken(world):
@@ -284,14 +289,14 @@ def test_probabilities_of_exactly_zero_and_one_are_taken(world):
     for known in world.forms(sharp, world.hard).values():
         if "victim" in known:
             known["victim"] = victim
-        found = compute_amplitudes(world.token_ids, TARGET, **known, scope="all")
+        found = amplitudes_of(world.token_ids, TARGET, **known, scope="all")
         assert np.isfinite(found.A).all() and np.isfinite(found.B).all()
 
 
 def test_tokens_that_occur_once_each_are_enough():
     generator = np.random.default_rng(2)
     q = generator.dirichlet([1, 3, 1], 400)
-    found = compute_amplitudes(np.arange(400), TARGET, probabilities=q)
+    found = amplitudes_of(np.arange(400), TARGET, probabilities=q)
     assert np.isfinite(found.A).all() and found.A.any()
 
 
@@ -302,8 +307,6 @@ def test_tokens_that_occur_once_each_are_enough():
         ({"target": -1}, "target=-1"),
         ({"token_ids": np.arange(49)}, "shape"),
         ({"token_ids": np.linspace(0, 1, 50)}, "integers"),
-        ({"labels": np.zeros(50, dtype=int)}, "once"),
-        ({"probabilities": None}, "once"),
         ({"probabilities": np.full((50, 3), math.nan)}, "NaN"),
         ({"probabilities": np.full((50, 3), 4.0)}, "not logits"),
         ({"probabilities": np.ones((50, 1))}, "m ≥ 2"),
@@ -321,7 +324,7 @@ def test_what_cannot_be_tested_is_refused_by_name(change, message):
     q = np.random.default_rng(3).dirichlet([1, 30, 1], 50)
     good = {"token_ids": np.arange(50), "target": TARGET, "probabilities": q}
     with pytest.raises(InvalidInputError, match=message):
-        compute_amplitudes(**{**good, **change})
+        amplitudes_of(**{**good, **change})
 
 
 @given(
@@ -346,7 +349,7 @@ def test_finite_amplitudes_or_a_named_refusal(n, vocabulary, m, values, has_vict
     victim = numbers() if has_victim else None
     token_ids = generator.integers(0, vocabulary, n)
     try:
-        found = compute_amplitudes(token_ids, TARGET, **{form: answers}, victim=victim, scope=scope)
+        found = amplitudes_of(token_ids, TARGET, **{form: answers}, victim=victim, scope=scope)
     except InvalidInputError:
         return
     assert isinstance(found, Amplitudes) and len(found.A) == len(found.token_ids) >= 5

@@ -180,7 +180,7 @@ def test_the_quick_start_finds_the_student_and_not_the_innocent_model(given, mon
     names = run_page("quickstart.md", given)
     assert names["result"].verdict == "detected"
     printed = capsys.readouterr().out
-    assert re.search(r"^detected: p 1e-", printed, flags=re.MULTILINE)
+    assert re.search(r"^detected: p \d\.\de-\d+ \(at most", printed, flags=re.MULTILINE)
     assert re.search(r"^(not detected|undecided): p ", printed, flags=re.MULTILINE)
     assert "✓ " in printed and "✗ " not in printed
     assert (given.folder / "evidence" / "report.html").exists() and (

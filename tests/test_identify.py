@@ -9,6 +9,7 @@ import json
 import math
 import sys
 import traceback
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -22,8 +23,9 @@ from transformers import BertConfig, PreTrainedTokenizerFast
 
 from drw_hf import WatermarkKey, detect
 from drw_hf.detection import probe_suspect
-from drw_hf.detection.detect import Tried
-from drw_hf.detection.significance import ExactTest, NullLaw
+from drw_hf.detection.statistics.null_law import NullLaw
+from drw_hf.detection.statistics.saddlepoint import ExactTest
+from drw_hf.detection.verdict import Corrections
 from drw_hf.errors import InvalidInputError, KeyMismatchError
 from drw_hf.keys.ring import KeyRing
 from drw_hf.tracing import Identification, identify
@@ -156,7 +158,9 @@ def test_no_score_is_further_from_the_statistic_than_the_screen_says(device, fre
     A, B = rng.standard_normal((2, 300)) ** 3
     B = B if with_B else None
     token_ids = np.sort(rng.choice(VOCABULARY, 300, replace=False))
-    null, screen = NullLaw(A, frequency, tau, B=B), Screen(token_ids, A, B, frequency, tau, device)
+    settings = SimpleNamespace(frequency=frequency, tau=tau, law="direct")  # also finer than a key may be
+    null = NullLaw(A, settings, B=B)
+    screen = Screen(token_ids, A, B, frequency, tau, device)
     keys = [rng.bytes(32) for _ in range(200)]
     exact = np.array([exact_statistic(null, key, token_ids) for key in keys])
     scores = screen.scores(keys)
@@ -629,7 +633,7 @@ def test_nothing_of_a_key_stays_with_the_result(ring, probe):
 
 def test_a_bound_that_rounds_to_the_level_itself_is_undecided():
     """One correction says detected by the last bit, Holm's says nobody: no verdict may fall between them."""
-    tried = Tried(keys_tried=100, suspects_tested=3, looks=7)
+    tried = Corrections(keys_tried=100, suspects_tested=3, looks=7)
     strongest = ExactTest(
         statistic=9.0,
         log10_p=-9.0,

@@ -7,7 +7,7 @@ import pytest
 import scipy.stats
 import torch
 
-from drw_hf.detection.memory import memory_test
+from drw_hf.detection.statistics.memory import memory_test
 from drw_hf.errors import InvalidInputError
 from drw_hf.watermark.cosine import perturb
 
@@ -140,12 +140,12 @@ def test_classes_that_cannot_be_drawn_do_not_matter():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"y": np.full((5, 3), 0.5)}, "distributions"),
+        ({"y": np.full((5, 3), 0.5)}, "row 0 of y .* does not sum to one"),
         ({"y": np.empty((0, 3))}, "y has shape"),
         ({"drawn": np.zeros(4, dtype=int)}, "drawn has shape"),
         ({"drawn": np.full(5, 3)}, "outside"),
         ({"drawn": np.full(5, 2)}, "probability 0"),
-        ({"labels": np.zeros(5)}, "labels has shape"),
+        ({"labels": np.zeros(5)}, "labels holds float64 values; expected integers"),
         ({"labels": None}, "once"),
         ({"probabilities": np.ones((5, 3))}, "once"),
         ({"labels": None, "probabilities": np.full((5, 3), math.nan)}, "NaN"),

@@ -17,8 +17,7 @@ from scipy.spatial.distance import jensenshannon
 from transformers import Trainer, TrainingArguments
 
 from drw_hf import metrics
-from drw_hf.detection.divergence import jsd
-from drw_hf.detection.periodogram import p_snr
+from drw_hf.detection import jsd, p_snr
 from drw_hf.errors import DrwError, InvalidInputError
 from drw_hf.metrics.jsd.jsd import Jsd
 from drw_hf.metrics.p_snr.p_snr import PSnr
@@ -89,9 +88,9 @@ NOT_A_NUMBER = np.where(ROWS[0] > 0.5, np.nan, ROWS[0])
         ((ROWS[0], ROWS[1, :-1]), r"shape \(50, 4\) and the victim's \(49, 4\)"),
         ((ROWS[0, 0], ROWS[1, 0]), "must be 2 or 3-dimensional"),
         (([[0.5, 0.5], [1.0]], [[0.5, 0.5], [1.0]]), "rows of equal length"),
-        ((np.log(ROWS[0]), ROWS[1]), "suspect's rows must be probabilities"),
-        ((ROWS[0], 2 * ROWS[1]), "victim's rows must be probabilities"),
-        ((NOT_A_NUMBER, ROWS[1]), "suspect's rows must be probabilities"),
+        ((np.log(ROWS[0]), ROWS[1]), "of suspect_probabilities is NaN, negative or does not sum to one"),
+        ((ROWS[0], 2 * ROWS[1]), "of victim_probabilities is NaN, negative or does not sum to one"),
+        ((NOT_A_NUMBER, ROWS[1]), "of suspect_probabilities is NaN, negative or does not sum to one"),
         ((np.empty((0, 4)), np.empty((0, 4))), "nothing to compare"),
         ((*ROWS, np.zeros(50)), "nothing to compare"),
         ((*ROWS, np.ones(49)), r"mask has shape \(49,\)"),

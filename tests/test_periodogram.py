@@ -9,8 +9,10 @@ from astropy.timeseries import LombScargle
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bench.psnr import astropy_p_snr, bench_psnr, random_case
-from drw_hf.detection.periodogram import MAX_FREQUENCY, p_snr, p_snr_many, periodogram
+from bench.psnr import CYCLES, astropy_p_snr, bench_psnr, random_case
+from drw_hf.detection import p_snr, p_snr_many, periodogram
+from drw_hf.detection.statistics.nodes import p_snr_by_nodes, periodogram_by_nodes
+from drw_hf.detection.statistics.periodogram import MAX_FREQUENCY
 from drw_hf.errors import DrwError, InvalidInputError
 
 FREQUENCIES = np.linspace(0.1, 250, 500)
@@ -82,6 +84,52 @@ def test_fast_enough():
     """At least 20 times as fast as astropy at 10,000 probes; it is hundreds."""
     for row in bench_psnr(rounds=1):
         assert row["ratio"] < row["limit"] == 1 / 20
+
+
+def whole_grid(x, y, frequency=16.0):
+    """The mean over all 200,000 frequencies, by astropy's exact method."""
+    power = LombScargle(x, y, normalization="psd").power(CYCLES, method="cython")
+    inside = np.abs(2 * math.pi * CYCLES - frequency) <= 0.005
+    assert inside.sum() == 8
+    return power[inside].mean() / power[~inside].mean()
+
+
+@pytest.mark.parametrize("n, rel", [(4, 1e-3), (5, 1e-4), (6, 1e-5), (7, 1e-7), (12, 1e-7), (19, 1e-7), (20, 1e-7)])
+def test_a_few_points_stand_for_the_whole_grid(n, rel):
+    """Below 20 values the spectrum is looked at more closely; below 7 its spikes are too narrow for even that."""
+    for seed in range(3):
+        x, y = probes(n, seed=100 * n + seed)
+        assert p_snr(x, y) == pytest.approx(whole_grid(x, y), rel=rel)
+
+
+def test_many_values_merge_and_two_thousand_points_stand_for_the_whole_grid():
+    rng = np.random.default_rng(7)
+    tokens = np.concatenate([np.arange(60), rng.integers(60, size=90)])
+    x, y = rng.random(60)[tokens], rng.random(150)
+    assert p_snr(x, y + 0.1 * np.cos(16 * x)) == pytest.approx(whole_grid(x, y + 0.1 * np.cos(16 * x)), rel=1e-7)
+
+
+@given(st.integers(0, 2**31), st.integers(7, 400), st.floats(1, 240), st.sampled_from([0.0, 0.1, 2.0]))
+@settings(max_examples=40, deadline=None)
+def test_the_nodes_are_astropys(seed, n, frequency, strength):
+    """Older evidence is replayed by the nodes, and random keys are drawn by them: both engines say the same."""
+    rng = np.random.default_rng(seed)
+    x = rng.random(n)
+    y = rng.random(n) + strength * np.cos(frequency * x)
+    assert p_snr_by_nodes(x, y, frequency, MAX_FREQUENCY) == pytest.approx(p_snr(x, y, frequency), rel=1e-6)
+    ours, nodes = periodogram(x, y, FREQUENCIES), periodogram_by_nodes(x, y, FREQUENCIES)
+    np.testing.assert_allclose(nodes, ours, rtol=1e-6, atol=1e-8 * ours.max())
+
+
+@given(st.integers(0, 2**31), st.integers(20, 2000))
+@settings(max_examples=25, deadline=None)
+def test_the_fast_sums_are_the_exact_ones(seed, n):
+    """Long even grids go through astropy's FFT; a shuffled grid does not."""
+    rng = np.random.default_rng(seed)
+    x, y = rng.random(n), rng.random(n)
+    order = rng.permutation(len(FREQUENCIES))
+    fast, exact = periodogram(x, y, FREQUENCIES), periodogram(x, y, FREQUENCIES[order])
+    np.testing.assert_allclose(fast[order], exact, rtol=1e-7, atol=1e-9 * exact.max())
 
 
 # Closed forms.
@@ -197,7 +245,10 @@ def test_many_keys_give_what_each_gives(n):
     hash_matrix[2] = np.round(hash_matrix[2], 1)  # a key that gives few different values
     together = p_snr_many(hash_matrix, y, 20.0)
     assert together.shape == (5,)
-    np.testing.assert_allclose(together, [p_snr(row, y, 20.0) for row in hash_matrix], rtol=1e-9)
+    alone = [p_snr_by_nodes(row, y, 20.0, MAX_FREQUENCY) for row in hash_matrix]
+    np.testing.assert_allclose(together, alone, rtol=1e-9)
+    others = [0, 1, 3, 4]  # evenly spaced values have frequencies at which no wave can be fitted
+    np.testing.assert_allclose(together[others], [p_snr(hash_matrix[row], y, 20.0) for row in others], rtol=1e-7)
 
 
 def test_no_key_is_none():

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import integrate
 
-from drw_hf.detection.significance import NullLaw
+from drw_hf.detection.statistics.null_law import NullLaw
 from drw_hf.errors import InvalidInputError, InvalidKeyError
 from drw_hf.keys import MarkSettings
 from drw_hf.planning.accuracy import accuracy_bounds
@@ -182,7 +182,7 @@ def test_simulated_students_reach_the_z_of_the_plan(gamma, tau):
         phase, selection = generator.random((2, len(distinct)))
         h = (selection <= tau) * (np.cos(16.0 * phase) - 1.0)
         r = copied * depth(p[called], 0.2) * h + sigma * generator.standard_normal(len(distinct))
-        null = NullLaw(w * (r - np.average(r, weights=w)), 16.0, tau)
+        null = NullLaw(w * (r - np.average(r, weights=w)), MarkSettings(tau=tau))
         found.append(null.test(null.statistic(phase, selection)))
     assert row.z_score > 5 and row.z_score == pytest.approx(np.mean([test.z_score for test in found]), rel=0.1)
     assert row.log10_p == pytest.approx(np.mean([test.log10_bound for test in found]), rel=0.2), "p goes as z²"

@@ -17,18 +17,13 @@ from hypothesis import strategies as st
 from transformers import BertConfig
 
 from drw_hf import WatermarkKey
-from drw_hf.detection import significance
-from drw_hf.detection.significance import (
-    ExactTest,
-    NullLaw,
-    corrected,
-    exact_test,
-    importance_check,
-    simulate_null,
-    tokens_needed,
-)
+from drw_hf.detection.statistics import null_law
+from drw_hf.detection.statistics.null_law import NullLaw, simulate_null
+from drw_hf.detection.statistics.saddlepoint import ExactTest, corrected, tokens_needed
 from drw_hf.errors import InvalidInputError
 from drw_hf.keys.derivation import project
+from drw_hf.keys.settings import MarkSettings
+from exact_tests import exact_test, importance_check
 
 FREQUENCY, TAU = 16.0, 0.5
 LEVELS = (0.5, 0.05, 1e-2, 1e-3)
@@ -51,6 +46,10 @@ def laws():
     return pytest.mark.parametrize(
         "law", [{"law": "direct"}, {"law": "paper", "vectors": VECTORS}], ids=["direct", "paper"]
     )
+
+
+def marked(frequency=FREQUENCY, tau=TAU, law="direct", vectors=None):
+    return MarkSettings(frequency=frequency, tau=tau, law=law)
 
 
 def value_at(null, log10_p):
@@ -95,7 +94,7 @@ def test_cumulants_are_the_integral(frequency, a, b, theta):
     tau = 0.3
     total = (1 - tau) * math.exp(-top) + tau * moments[0]
     mean, square = tau * moments[1] / total, tau * moments[2] / total
-    K, K1, K2 = NullLaw([a], frequency, tau, B=[b]).cumulants(theta)
+    K, K1, K2 = NullLaw([a], marked(frequency, tau), B=[b]).cumulants(theta)
     assert K == pytest.approx(math.log(total) + top, rel=1e-10, abs=1e-12)
     assert K1 == pytest.approx(mean, rel=1e-9, abs=1e-11)
     assert K2 == pytest.approx(square - mean**2, rel=1e-7, abs=1e-10)
@@ -113,7 +112,7 @@ def test_cumulants_of_the_papers_law_integrated_the_other_way_round(vectors):
     density = np.exp(-(select**2 + rest**2) / 2) / (2 * math.pi) * w * (threshold + 9) / 2 * 0.01
     phase = scipy.special.ndtr((rho * select + math.sqrt(1 - rho**2) * rest) * np.linalg.norm(v_k) / scale)
     term = -0.8 * (1 - np.cos(FREQUENCY * phase)) + 0.3 * (1 + np.cos(FREQUENCY * phase))
-    null = NullLaw([0.8], FREQUENCY, tau, B=[0.3], law="paper", vectors=vectors)
+    null = NullLaw([0.8], marked(tau=tau, law="paper"), B=[0.3], vectors=vectors)
     for theta in (0.5, -3.0, 40.0):
         expected = math.log(1 - density.sum() + np.sum(density * np.exp(theta * term)))
         assert null.cumulants(theta)[0] == pytest.approx(expected, rel=1e-7)
@@ -122,9 +121,9 @@ def test_cumulants_of_the_papers_law_integrated_the_other_way_round(vectors):
 def test_every_quadrature_rule_holds_to_its_limit():
     """What the table of rules promises: 1e-12 at the largest exponent each is used for."""
     for frequency, law in [(16.0, "direct"), (16.0, "paper"), (0.5, "direct"), (120.0, "paper")]:
-        hashes = NullLaw([1.0], frequency, TAU, law=law, vectors=VECTORS).hashes
+        hashes = NullLaw([1.0], marked(frequency, law=law), vectors=VECTORS).hashes
         finest = hashes.loss_rule(600)
-        for size, limit in significance._RULES:
+        for size, limit in null_law._RULES:
             losses, weights = hashes.loss_rule(size)
             for x in (-limit, -limit / 3, limit / 3, limit):
                 top = max(-x * finest[0].min(), -x * finest[0].max())
@@ -134,8 +133,8 @@ def test_every_quadrature_rule_holds_to_its_limit():
 
 def test_the_direct_law_is_the_papers_with_unit_orthogonal_projections():
     A, T = shape_of("normal"), 40.0
-    direct = NullLaw(A, FREQUENCY, TAU).test(T)
-    paper = NullLaw(A, FREQUENCY, TAU, law="paper", vectors=([1.0, 0, 0], [0, 1.0, 0])).test(T)
+    direct = NullLaw(A, marked()).test(T)
+    paper = NullLaw(A, marked(law="paper"), vectors=([1.0, 0, 0], [0, 1.0, 0])).test(T)
     assert direct.log10_p == pytest.approx(paper.log10_p, rel=1e-10)
 
 
@@ -145,7 +144,7 @@ def test_parallel_vectors_select_by_the_phase_itself():
     vectors = ([1.0, 0.0, 0.0], [1.0, 0.0, 0.0])
     phase = np.random.default_rng(3).random((20_000, 60))
     T = -((phase <= 0.3) * (1 - np.cos(FREQUENCY * phase))) @ A
-    result = NullLaw(A, FREQUENCY, 0.3, law="paper", vectors=vectors).test(np.quantile(T, 0.99))
+    result = NullLaw(A, marked(tau=0.3, law="paper"), vectors=vectors).test(np.quantile(T, 0.99))
     assert is_binomial(200, 20_000, result.p_value)
 
 
@@ -159,8 +158,8 @@ def test_random_keys_reject_at_the_nominal_rate(shape, scope, law):
     """20,000 keys on fixed amplitudes, at 0.5, 0.05, 1e-2 and 1e-3: Lugannani-Rice nominal, Chernoff below."""
     A, n_keys = shape_of(shape), 20_000
     B = 0.7 * shape_of(shape, seed=1) if scope == "all" else None
-    null = NullLaw(A, FREQUENCY, TAU, B=B, **law)
-    T = simulate_null(A, n_keys, FREQUENCY, TAU, seed=2022, B=B, **law)
+    null = NullLaw(A, marked(**law), B=B, vectors=law.get("vectors"))
+    T = simulate_null(A, marked(**law), n_keys, seed=2022, B=B, vectors=law.get("vectors"))
     for level in LEVELS:
         threshold = value_at(null, math.log10(level))
         assert is_binomial(np.sum(threshold <= T), n_keys, level), level
@@ -173,8 +172,8 @@ def test_random_keys_reject_at_the_nominal_rate(shape, scope, law):
 @pytest.mark.parametrize(("frequency", "tau"), [(2.0, 0.5), (16.0, 1.0), (16.0, 0.05), (60.0, 0.9)])
 def test_other_frequencies_and_ratios_reject_at_the_nominal_rate(frequency, tau):
     A, n_keys = shape_of("normal"), 30_000
-    null = NullLaw(A, frequency, tau)
-    T = simulate_null(A, n_keys, frequency, tau, seed=5)
+    null = NullLaw(A, marked(frequency, tau))
+    T = simulate_null(A, marked(frequency, tau), n_keys, seed=5)
     for level in LEVELS:
         assert is_binomial(np.sum(value_at(null, math.log10(level)) <= T), n_keys, level)
 
@@ -188,7 +187,7 @@ def test_simulation_draws_what_the_papers_matrix_gives():
     for _ in range(3000):
         phase, selection = project(generator.standard_normal((40, 12)), *vectors)
         T.append(-A @ ((selection <= TAU) * (1 - np.cos(FREQUENCY * phase))))
-    simulated = simulate_null(A, 3000, FREQUENCY, TAU, seed=9, law="paper", vectors=vectors)
+    simulated = simulate_null(A, marked(law="paper"), 3000, seed=9, vectors=vectors)
     assert scipy.stats.ks_2samp(T, simulated).pvalue > 1e-3
 
 
@@ -219,9 +218,9 @@ def test_real_keys_of_innocents_give_uniform_p_values(law):
 def test_importance_sampling_finds_the_same_p_value(law, log10_p):
     """Lugannani-Rice within 5 % of an estimate that shares nothing with it, give or take 4 standard errors."""
     A = shape_of("normal", 200)
-    null = NullLaw(A, FREQUENCY, TAU, **law)
+    null = NullLaw(A, marked(**law), vectors=law.get("vectors"))
     T = value_at(null, log10_p)
-    check = importance_check(A, T, FREQUENCY, TAU, seed=1, n_samples=6000, **law)
+    check = importance_check(A, T, marked(**law), seed=1, n_samples=6000, vectors=law.get("vectors"))
     assert check.relative_error < 0.06
     assert 10 ** (check.log10_p - log10_p) == pytest.approx(1.0, abs=0.05 + 4 * check.relative_error)
     assert check.log10_p < null.test(T).log10_bound
@@ -229,8 +228,8 @@ def test_importance_sampling_finds_the_same_p_value(law, log10_p):
 
 def test_importance_sampling_with_both_amplitudes():
     A, B = shape_of("heavy tail", 250), shape_of("normal", 250, seed=4)
-    T = value_at(NullLaw(A, FREQUENCY, TAU, B=B), -12.0)
-    check = importance_check(A, T, FREQUENCY, TAU, seed=1, n_samples=6000, B=B)
+    T = value_at(NullLaw(A, marked(), B=B), -12.0)
+    check = importance_check(A, T, marked(), seed=1, n_samples=6000, B=B)
     assert 10 ** (check.log10_p + 12.0) == pytest.approx(1.0, abs=0.05 + 4 * check.relative_error)
 
 
@@ -248,9 +247,8 @@ amplitudes = st.lists(st.floats(-10, 10).filter(lambda a: a == 0 or abs(a) > 1e-
 def test_the_bound_is_a_bound(A, tau, frequency, seed, law):
     """For whatever few amplitudes: finite numbers, p ≤ bound, and no more of 2,000 keys beyond T than the bound says
     (5 standard deviations: one false alarm in 10⁶ examples)."""
-    options = {"law": law, "vectors": VECTORS}
-    T = simulate_null(A, 2001, frequency, tau, seed, **options)
-    result = NullLaw(A, frequency, tau, **options).test(T[0])
+    T = simulate_null(A, marked(frequency, tau, law), 2001, seed, vectors=VECTORS)
+    result = NullLaw(A, marked(frequency, tau, law), vectors=VECTORS).test(T[0])
     assert all(math.isfinite(number) for number in vars(result).values())
     assert 0 <= result.p_value <= 1 and result.p_value <= result.p_bound <= 1
     beyond = np.mean(T[1:] >= T[0] + 1e-9 * result.sd)
@@ -275,16 +273,16 @@ def test_a_positive_factor_changes_nothing(scale, seed):
 def test_the_lower_tail_mirrors_the_upper(law, z):
     """T of A as large as −T of −A is small: the two p-values add up to 1, their z are opposite."""
     A = shape_of("skewed")
-    upper = NullLaw(A, FREQUENCY, TAU, **law)
+    upper = NullLaw(A, marked(**law), vectors=law.get("vectors"))
     T = upper.test(0.0).mean + z * upper.test(0.0).sd
-    one, other = upper.test(T), NullLaw(-A, FREQUENCY, TAU, **law).test(-T)
+    one, other = upper.test(T), NullLaw(-A, marked(**law), vectors=law.get("vectors")).test(-T)
     assert one.p_value + other.p_value == pytest.approx(1.0, abs=2e-4)
     assert one.z_score == pytest.approx(-other.z_score, abs=1e-3)
 
 
 @pytest.mark.parametrize("shape", ["normal", "skewed", "heavy tail"])
 def test_p_falls_smoothly_through_the_mean(shape):
-    null = NullLaw(shape_of(shape, 60), FREQUENCY, TAU)
+    null = NullLaw(shape_of(shape, 60), marked())
     middle = null.test(0.0)
     p = [null.test(middle.mean + z * middle.sd).p_value for z in np.linspace(-0.05, 0.05, 41)]
     steps = -np.diff(p)
@@ -293,13 +291,13 @@ def test_p_falls_smoothly_through_the_mean(shape):
 
 
 def test_below_the_mean_the_bound_is_one():
-    result = NullLaw(shape_of("normal"), FREQUENCY, TAU).test(-30.0)
+    result = NullLaw(shape_of("normal"), marked()).test(-30.0)
     assert result.p_bound == 1.0 and result.theta < 0 and result.p_value > 0.5 and result.z_score < 0
 
 
 def test_extreme_z_scores_are_exact_where_p_underflows():
     A = shape_of("normal", 2000)
-    null = NullLaw(A, FREQUENCY, TAU)
+    null = NullLaw(A, marked())
     sd = null.test(0.0).sd
     for z in (-45.0, -8.0, 2.0, 8.0, 45.0):
         result = null.test(z * sd)
@@ -321,7 +319,7 @@ def test_t_at_the_end_of_its_reach():
 
 
 def test_t_beyond_reach_is_bounded_not_broken():
-    null = NullLaw(shape_of("normal", 10), FREQUENCY, TAU)
+    null = NullLaw(shape_of("normal", 10), marked())
     result = null.test(1e6)
     assert result.log10_p == result.log10_bound < -100 and math.isfinite(result.z_score)
 
@@ -356,8 +354,8 @@ def test_a_mark_is_found_and_only_by_its_key():
 
 
 def test_effective_number_of_tokens():
-    assert NullLaw(np.array([1.0, -1.0] * 50), FREQUENCY, TAU).test(0.0).n_effective == pytest.approx(100)
-    dominated = NullLaw(np.append(np.full(99, 1e-3), 10.0), FREQUENCY, TAU).test(0.0)
+    assert NullLaw(np.array([1.0, -1.0] * 50), marked()).test(0.0).n_effective == pytest.approx(100)
+    dominated = NullLaw(np.append(np.full(99, 1e-3), 10.0), marked()).test(0.0)
     assert dominated.n_effective < 1.1 and dominated.n_tokens == 100
 
 
@@ -395,10 +393,10 @@ def test_tokens_needed_says_how_many_more_would_do():
     ("change", "message"),
     [
         ({"A": [1.0, math.nan]}, "A holds NaN"),
-        ({"A": []}, "A has shape"),
-        ({"A": [[1.0, 2.0]]}, "A has shape"),
-        ({"phase": [0.1]}, "phase has shape"),
-        ({"B": [1.0, 2.0, 3.0]}, "B has shape"),
+        ({"A": []}, "A has no entries"),
+        ({"A": [[1.0, 2.0]]}, "A must be 1-dimensional, but has shape"),
+        ({"phase": [0.1]}, "phase has 1 entries; expected 2"),
+        ({"B": [1.0, 2.0, 3.0]}, "B has 3 entries; expected 2"),
         ({"tau": 1.5}, "tau=1.5"),
         ({"tau": math.nan}, "tau=nan"),
         ({"frequency": 0.0}, "frequency=0.0"),

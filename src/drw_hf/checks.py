@@ -55,6 +55,12 @@ def integers(name: str, values: Any, length: int | None = None) -> np.ndarray:
     return array.astype(np.int64)
 
 
+def check_probabilities(name: str, array: np.ndarray) -> None:
+    """Numbers in [0, 1], up to rounding; rows of them need not sum to one."""
+    if not ((array >= -1e-6) & (array <= 1.0 + 1e-3)).all():  # NaN fails too
+        raise InvalidInputError(f"{name} holds numbers outside [0, 1] or NaN; expected probabilities, not logits")
+
+
 def are_distributions(rows: np.ndarray) -> np.ndarray:
     """For each row (the last axis) whether it is a probability distribution, up to rounding; NaN is none."""
     return (np.abs(rows.sum(axis=-1) - 1.0) <= SUM_TOLERANCE) & (rows >= 0).all(axis=-1)

@@ -8,9 +8,10 @@ import torch
 from drw_hf import WatermarkKey
 from drw_hf.asking import as_predictor
 from drw_hf.asking.answers import in_batches
-from drw_hf.detection.amplitudes import compute_amplitudes
 from drw_hf.detection.probing import probe_suspect
-from drw_hf.detection.significance import exact_test, simulate_null
+from drw_hf.detection.statistics.amplitudes import SuspectAnswers, compute_amplitudes
+from drw_hf.detection.statistics.null_law import NullLaw, simulate_null
+from drw_hf.keys.settings import MarkSettings
 
 from .extraction import TASK, sentences, tokenizer
 from .measure import Row, interleaved, milliseconds, ratio
@@ -28,16 +29,18 @@ def bench_test(rounds: int) -> list[Row]:
     answers[:, 0] += 1.0
     answers /= answers.sum(1, keepdims=True)
     phase, selection = rng.random((2, N_TOKENS))
-    amplitudes = compute_amplitudes(tokens, 0, probabilities=answers, victim=answers[::-1])
+    suspect, settings = SuspectAnswers("probabilities", answers), MarkSettings(frequency=16.0, tau=0.5)
+    amplitudes = compute_amplitudes(tokens, 0, suspect, victim=answers[::-1])
 
     def test() -> None:
-        found = compute_amplitudes(tokens, 0, probabilities=answers, victim=answers[::-1])
-        exact_test(found.A, phase[found.token_ids], selection[found.token_ids], 16.0, 0.5)
+        found = compute_amplitudes(tokens, 0, suspect, victim=answers[::-1])
+        null = NullLaw(found.A, settings)
+        null.test(null.statistic(phase[found.token_ids], selection[found.token_ids]))
 
     times = interleaved(
         {
             "test": test,
-            "keys": lambda: simulate_null(amplitudes.A, N_KEYS, 16.0, 0.5, 0),
+            "keys": lambda: simulate_null(amplitudes.A, settings, N_KEYS, seed=0),
             "astropy": lambda: astropy_p_snr(phase[tokens], answers[:, 0]),
         },
         rounds,

@@ -9,7 +9,7 @@ import math
 import numpy as np
 from astropy.timeseries import LombScargle
 
-from drw_hf.detection.periodogram import p_snr, p_snr_many
+from drw_hf.detection import p_snr, p_snr_many
 
 from .measure import Row, interleaved, milliseconds, ratio
 

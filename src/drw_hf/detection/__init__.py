@@ -2,17 +2,21 @@
 
 from .callback import PsnrCallback
 from .detect import detect
-from .divergence import jsd
-from .periodogram import p_snr, p_snr_many, periodogram
 from .probe import Probe
 from .probing import ProbingOptions, probe_suspect
 from .result import DetectionResult
+from .statistics import Finding, Statistic
+from .statistics.divergence import jsd
+from .statistics.nodes import p_snr_many
+from .statistics.periodogram import p_snr, periodogram
 
 __all__ = [
     "DetectionResult",
+    "Finding",
     "Probe",
     "ProbingOptions",
     "PsnrCallback",
+    "Statistic",
     "detect",
     "jsd",
     "p_snr",

@@ -17,6 +17,7 @@ from ..errors import InvalidInputError
 from ..keys.choices import Verdict
 from ..keys.files import write_atomically
 from ..keys.key import WatermarkKey
+from ..wording import small_p
 from .probing import Probe
 
 if TYPE_CHECKING:
@@ -76,8 +77,8 @@ class DetectionResult:
     suspect : str
         The suspect's name.
     settings : dict
-        What else the figures depend on: the key's task, τ, law, scope and hash rule, the logged counts of the tokens
-        tested (False where none were given) and the number of simulated keys.
+        What else the figures depend on: the key's task, τ, law, scope and hash rule, the version of P_snr, the logged
+        counts of the tokens tested (False where none were given) and the number of simulated keys.
     versions : dict
         Library versions.
     created_at : str
@@ -148,7 +149,7 @@ class DetectionResult:
 
     def __str__(self) -> str:
         line = (
-            f"{self.verdict}: p {_power_of_ten(self.log10_p)} (at most {_power_of_ten(self.log10_bound)}), "
+            f"{self.verdict}: p {small_p(self.log10_p)} (at most {small_p(self.log10_bound, up=True)}), "
             f"z {self.z_score:.1f}, P_snr {self.p_snr:.1f}, {self.n_tokens} distinct tokens in {self.n_probes} probes"
         )
         return line if self.committed else f"{line}; {NOT_COMMITTED[0].lower()}{NOT_COMMITTED[1:]}"
@@ -279,10 +280,6 @@ def _parse(iso: str) -> date | datetime:
         return date.fromisoformat(iso)
     except ValueError:
         return datetime.fromisoformat(iso)
-
-
-def _power_of_ten(log10: float) -> str:
-    return f"{10.0**log10:.2g}" if log10 > -3 else f"1e{log10:.1f}" if log10 > -100 else f"1e{log10:.0f}"
 
 
 def _saved_fields() -> list[str]:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..detection.memory import STATISTIC as MEMORY
 from ..detection.result import DetectionResult
+from ..detection.statistics.memory import STATISTIC as MEMORY
 from ..tracing.identification import Identification
 from ..wording import small_p
 

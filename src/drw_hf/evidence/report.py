@@ -19,9 +19,9 @@ from huggingface_hub.dataclasses import strict, validated_field
 from huggingface_hub.errors import StrictDataclassFieldValidationError
 
 from ..checks import check_level
-from ..detection.detect import FAINT, SUGGESTIVE
-from ..detection.memory import STATISTIC as MEMORY
 from ..detection.result import NOT_COMMITTED, DetectionResult, as_iso, moment_of, probe_path
+from ..detection.statistics.memory import STATISTIC as MEMORY
+from ..detection.verdict import SMALLEST_EFFECT, SUGGESTIVE
 from ..errors import InvalidInputError
 from ..keys.files import ARRAYS_FILE, KEY_FILE, write_atomically
 from ..wording import decimal_parts, one_in, small_p
@@ -222,7 +222,7 @@ def _page(result: DetectionResult, redact: bool) -> str:
         name=name,
         short_name=name if len(name) <= _LONGEST_TITLE else f"{name[:_LONGEST_TITLE]}…",
         level=_one_in_html(math.log10(result.level)),
-        faint=FAINT,
+        smallest_effect=SMALLEST_EFFECT,
         leaning=result.log10_p < math.log10(SUGGESTIVE),
         memory_statistic=MEMORY,
         not_committed=NOT_COMMITTED,

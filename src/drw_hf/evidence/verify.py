@@ -18,16 +18,21 @@ from datetime import date, datetime, timedelta
 from pathlib import Path
 from typing import Any, Literal
 
-from ..detection.detect import Tried, examine, key_settings
 from ..detection.probing import Probe
 from ..detection.result import DetectionResult, as_iso, authenticate, moment_of, probe_path, read_document, refer_to
+from ..detection.statistics import SPECTRA, STATISTICS, TestOptions
+from ..detection.statistics.base import Kind
+from ..detection.verdict import Corrections, key_settings, verdict_on
 from ..errors import DrwError, EvidenceError, HubError, InvalidInputError
 from ..keys.key import WatermarkKey
+from ..registry import Registry
 from .commitments import CommitmentRecord, NotCommitted, verify_commitment
 
 TOLERANCE = 1e-6  # relative: what other versions of numpy and torch may round differently, and far less than matters
 _NEAR_ZERO = 1e-9
 _MOST_SIMULATED = 1_000  # no saved figure takes more, and a file must not make its reader work without end
+_FIRST_P_SNR = "drw-psnr-1"  # of evidence that does not say by which version its P_snr was computed
+_REWORDED = ("standard deviations a token", "standard deviations per token")  # in explanations: before, and now
 _TRIED = ("keys_tried", "suspects_tested", "looks")
 _OF_THE_KEY = ("key_commitment", "key_fingerprint", "frequency", "target_label", "settings")
 _OF_THE_CLAIM = ("format", "created_at", "versions", "mac", "commitment", "suspect_first_seen")
@@ -173,9 +178,13 @@ def _read(evidence: str | os.PathLike | DetectionResult) -> tuple[dict[str, Any]
         return document, f"{place.name} is damaged ({type(error).__name__}); restore it from a backup"
 
 
+def _settings_of(document: Mapping[str, Any]) -> dict[str, Any]:
+    return document["settings"] if isinstance(document["settings"], dict) else {}
+
+
 def _taken_on_trust(document: Mapping[str, Any], probe: Probe | str) -> tuple[str, ...]:
     """What no check can tell, of those things that this evidence rests on."""
-    settings = document["settings"] if isinstance(document["settings"], dict) else {}
+    settings = _settings_of(document)
     victim, gold, logged = (getattr(probe, name, None) is not None for name in ("victim", "gold", "logged"))
     told = {
         "The answers in the probe are the suspect's.": True,
@@ -206,72 +215,91 @@ def _check_unaltered(document: Mapping[str, Any], key: WatermarkKey) -> Check:
 
 def _check_key(document: Mapping[str, Any], key: WatermarkKey) -> Check:
     expected = {"key_commitment": key.commitment(), "key_fingerprint": key.fingerprint}
-    wrong = [name for name, value in expected.items() if document[name] != value]
-    name = "the key is the one the evidence names"
-    if wrong:
-        return Check(name, "failed", f"{_listed(wrong)} in the evidence is not that of the key {key.fingerprint}")
-    return Check(name, "passed", f"its commitment begins with {key.fingerprint}")
+    return _compared(
+        "the key is the one the evidence names",
+        document,
+        expected,
+        f"that of the key {key.fingerprint}",
+        f"its commitment begins with {key.fingerprint}",
+    )
 
 
 def _check_parameters(document: Mapping[str, Any], key: WatermarkKey) -> Check:
     """Compare names and values, and show names alone: the values belong to the secret."""
-    name = "the parameters are the key's"
-    settings = document["settings"] if isinstance(document["settings"], dict) else {}
-    recorded = {**settings, "frequency": document["frequency"], "target_label": document["target_label"]}
-    expected = {**key_settings(key), "frequency": key.frequency, "target_label": key.target_label}
-    wrong = [each for each, value in expected.items() if each not in recorded or recorded[each] != value]
-    if wrong:
-        return Check(name, "failed", f"{_listed(wrong)} in the evidence is not what the key says")
-    return Check(name, "passed", f"{_listed(list(expected))} agree")
+    of_the_key = {"frequency": key.frequency, "target_label": key.target_label}
+    recorded = {**_settings_of(document), **{name: document[name] for name in of_the_key}}
+    expected = {**key_settings(key), **of_the_key}
+    agree = f"{_listed(list(expected))} agree"
+    return _compared("the parameters are the key's", recorded, expected, "what the key says", agree)
 
 
 def _check_probe(document: Mapping[str, Any], probe: Probe | str) -> Check:
     name = "the probe is the one that was analysed"
     if isinstance(probe, str):
         return Check(name, "failed", probe)
-    recorded = {"probe_digest": document["probe_digest"], "suspect": document["suspect"]}
-    found = {"probe_digest": probe.digest(), "suspect": probe.suspect_name}
-    wrong = [each for each in found if recorded[each] != found[each]]
+    expected = {"probe_digest": probe.digest(), "suspect": probe.suspect_name}
+    shown = f"{probe.n_texts} texts, SHA-256 {expected['probe_digest'][:16]}…"
+    return _compared(name, document, expected, "that of the probe", shown)
+
+
+def _compared(name: str, recorded: Mapping[str, Any], expected: Mapping[str, Any], whose: str, passed: str) -> Check:
+    """Whether what is recorded is what is expected; names alone are shown."""
+    wrong = [each for each, value in expected.items() if each not in recorded or recorded[each] != value]
     if wrong:
-        return Check(name, "failed", f"{_listed(wrong)} in the evidence is not that of the probe")
-    return Check(name, "passed", f"{probe.n_texts} texts, SHA-256 {found['probe_digest'][:16]}…")
+        return Check(name, "failed", f"{_listed(wrong)} in the evidence is not {whose}")
+    return Check(name, "passed", passed)
 
 
 # -- the figures
 
+_FIGURES = "the figures follow from the probe"
+
 
 def _replay(document: Mapping[str, Any], probe: Probe | None, key: WatermarkKey) -> dict[str, Any] | Check:
-    """The document as it comes out of the probe today, or a check that says why it does not."""
-    name = "the figures follow from the probe"
+    """The document as it comes out of the probe today, by the statistics it names; or a check that says why not."""
     if probe is None:
-        return Check(name, "open", "without the probe they cannot be computed again")
+        return Check(_FIGURES, "open", "without the probe they cannot be computed again")
     if _undeclared(document):
-        return Check(name, "open", "p-values cannot be computed without knowing what was tried")
-    settings = document["settings"] if isinstance(document["settings"], dict) else {}
+        return Check(_FIGURES, "open", "p-values cannot be computed without knowing what was tried")
+    settings = _settings_of(document)
     counts, simulated = settings.get("logged_counts"), settings.get("simulated_keys")
     if counts is True or (simulated is None and document["p_snr_p_value"] is not None):
-        return Check(name, "open", "an earlier drw_hf saved the result without the counts, or keys drawn, it used")
+        return Check(_FIGURES, "open", "an earlier drw_hf saved the result without the counts, or keys drawn, it used")
     try:
-        bare = examine(
+        bare = verdict_on(
             probe,
             key,
-            Tried(*(document[each] for each in _TRIED)),
+            Corrections(*(document[each] for each in _TRIED)),
             document["level"],
-            logged_counts={int(id_): count for id_, count in counts.items()} if counts else None,
-            simulated_keys=min(simulated or 0, _MOST_SIMULATED),
+            TestOptions(
+                logged_counts={int(id_): count for id_, count in counts.items()} if counts else None,
+                simulated_keys=min(simulated or 0, _MOST_SIMULATED),
+            ),
+            statistic=_version(STATISTICS, document["statistic"]),
+            spectrum_by=_version(SPECTRA, settings.get("p_snr", _FIRST_P_SNR)),
         )
         result = refer_to(bare, document.get("commitment"), document.get("suspect_first_seen"))
         return json.loads(json.dumps(result.document()))
+    except EvidenceError as error:
+        return Check(_FIGURES, "open", str(error))
     except DrwError as error:
-        return Check(name, "failed", f"the probe does not allow the test: {error}")
+        return Check(_FIGURES, "failed", f"the probe does not allow the test: {error}")
     except Exception as error:  # settings and arrays of the wrong kinds, in files that somebody made up
-        return Check(name, "failed", f"the evidence does not allow the test ({type(error).__name__})")
+        return Check(_FIGURES, "failed", f"the evidence does not allow the test ({type(error).__name__})")
+
+
+def _version(registry: Registry[Kind], name: str) -> Kind:
+    if name not in registry:
+        raise EvidenceError(
+            f"this drw_hf knows no {registry.kind} {name!r}; update drw_hf, or import the module that registers it"
+        )
+    return registry.get(name)
 
 
 def _check_statistic(document: Mapping[str, Any], replayed: dict[str, Any] | Check) -> Check:
     if isinstance(replayed, Check):
         return replayed
-    name = "the figures follow from the probe"
+    document = {**document, "explanation": str(document["explanation"]).replace(*_REWORDED)}
     elsewhere = {*_OF_THE_KEY, *_OF_THE_CLAIM, *_DERIVED}
     if document.get("mac") is None:
         elsewhere.add("explanation")  # earlier versions said nothing of commitments there
@@ -282,11 +310,11 @@ def _check_statistic(document: Mapping[str, Any], replayed: dict[str, Any] | Che
     wrong += [each for each in _DERIVED if each in document and not _agree(document[each], derived[each], 0.0)]
     unknown = set(document) - set(replayed)
     if unknown:
-        return Check(name, "failed", f"the evidence holds what drw_hf does not write: {_listed(sorted(unknown))}")
+        return Check(_FIGURES, "failed", f"the evidence holds what drw_hf does not write: {_listed(sorted(unknown))}")
     if wrong:
         told = [_told(each, document[each], replayed[each]) for each in wrong]
-        return Check(name, "failed", f"computed again, these differ: {_listed(told)}")
-    return Check(name, "passed", f"computed again, all {len(compared)} agree within {TOLERANCE:g}")
+        return Check(_FIGURES, "failed", f"computed again, these differ: {_listed(told)}")
+    return Check(_FIGURES, "passed", f"computed again, all {len(compared)} agree within {TOLERANCE:g}")
 
 
 def _check_tried(document: Mapping[str, Any], replayed: dict[str, Any] | Check) -> Check:
@@ -375,17 +403,12 @@ def _compare(record: CommitmentRecord, recorded: Any, first_seen: datetime) -> t
     stamp = record.timestamp
     if stamp is not None and stamp.time + (stamp.accuracy or timedelta()) < first_seen:
         return "passed", f"{record.explanation} The suspect was first seen {first_seen}."
-    changed = _contradicted(recorded, record)
+    found, changed = record.to_dict(), []
+    if isinstance(recorded, dict) and recorded.get("repo_id") == found["repo_id"]:
+        # What the evidence says and the repository does not: its history may have been rewritten.
+        changed = [each for each in ("commitment", "commit", "date", "path") if recorded.get(each) != found[each]]
     if changed:
         return "failed", f"the evidence refers to something else in {record.repo_id}: {_listed(changed)} differ"
     if record.claimed_date < first_seen:
         return "open", f"it is on the owner's word, not proven. {record.explanation}"
     return "failed", f"it is not older than the suspect, which was first seen {first_seen}. {record.explanation}"
-
-
-def _contradicted(recorded: Any, record: CommitmentRecord) -> list[str]:
-    """What the evidence says of the same repository and is not found there: its history may have been rewritten."""
-    found = record.to_dict()
-    if not isinstance(recorded, dict) or recorded.get("repo_id") != found["repo_id"]:
-        return []
-    return [each for each in ("commitment", "commit", "date", "path") if recorded.get(each) != found[each]]

@@ -23,9 +23,9 @@ import torch
 
 from ..asking.models import PLAIN
 from ..checks import numbers_of
-from ..detection.detect import _amplitudes
 from ..detection.probing import Probe
-from ..detection.significance import NullLaw
+from ..detection.statistics.exact import amplitudes_of
+from ..detection.statistics.null_law import NullLaw
 from ..keys import WatermarkKey
 from ..keys.choices import LABEL_KINDS, LabelKind, Task
 from .cells import table
@@ -92,9 +92,8 @@ def models(pretrained: str | None) -> Iterator[tuple[str, Task, Callable[[Theft,
 
 def p_values(probe: Probe, keys: list[WatermarkKey]) -> list[float]:
     """The p-value of every key; the amplitudes are those of the probe alone, computed once."""
-    tokens, exists = probe.tokens_of(keys[0])
-    amplitudes = _amplitudes(probe, keys[0], tokens, exists, None)
-    null = NullLaw(amplitudes.A, keys[0].frequency, keys[0].tau, B=amplitudes.B)
+    amplitudes = amplitudes_of(probe, keys[0])
+    null = NullLaw(amplitudes.A, keys[0].settings, B=amplitudes.B)
     return [null.test(null.statistic(*key.entries(amplitudes.token_ids))).p_value for key in keys]
 
 

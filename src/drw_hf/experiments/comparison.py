@@ -17,9 +17,9 @@ from typing import Literal
 
 import numpy as np
 
-from ..detection.detect import Tried, analyse
-from ..detection.periodogram import p_snr_many
+from ..detection import p_snr_many
 from ..detection.probing import Probe
+from ..detection.verdict import Corrections, verdict_on
 from ..keys import WatermarkKey
 from ..keys.choices import LABEL_KINDS, LabelKind, Task
 from .cells import table
@@ -83,8 +83,8 @@ def measure(labels: LabelKind | Literal["gold"], epsilon: float | None, seed: in
     record: Record = {}
     for where, rows in (("queries", theft.queries), ("unseen", theft.unseen)):
         probe = theft.probe(student, rows, key, folder)
-        with_victim = analyse(probe, key, Tried(), 1e-3)
-        without = analyse(dataclasses.replace(probe, victim=None), key, Tried(), 1e-3)
+        with_victim = verdict_on(probe, key, Corrections(), 1e-3)
+        without = verdict_on(dataclasses.replace(probe, victim=None), key, Corrections(), 1e-3)
         record[where] = {
             **filters(probe, key),
             "exact, with the victim": with_victim.z_score,

@@ -1,16 +1,15 @@
 """What a probe says of a suspect, under a key: the exact test, P_snr in three ways, the baseline."""
 
 import dataclasses
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import torch
 
-from ..detection.detect import Tried, _amplitudes, analyse, examine
-from ..detection.divergence import jsd
-from ..detection.periodogram import p_snr, periodogram
+from ..detection import jsd, p_snr, periodogram
 from ..detection.probing import Probe
+from ..detection.statistics.exact import amplitudes_of
+from ..detection.verdict import Corrections, verdict_on
 from ..errors import InvalidInputError
 from ..keys import WatermarkKey
 from ..planning.plan import key_variance, mark_depth, token_weight, tokens_that_count
@@ -32,23 +31,23 @@ def score_probe(
     """
     y = served(probe, served_with or key)
     record: dict[str, Any] = {
-        "exact": _tested(analyse, dataclasses.replace(probe, gold=None, logged=None), key),
-        "blind": _tested(analyse, dataclasses.replace(probe, victim=None, gold=None, logged=None), key),
+        "exact": _tested(dataclasses.replace(probe, gold=None, logged=None), key),
+        "blind": _tested(dataclasses.replace(probe, victim=None, gold=None, logged=None), key),
         "p_snr": {way: _p_snr(probe, key, way, kept) for way in ("victim", "gold", "all")},
         "jsd": jsd(probe.suspect, y),
         "power": _power(probe, key),
     }
     if probe.logged is not None:
-        record["memory"] = _tested(examine, dataclasses.replace(probe, gold=None), key)
+        record["memory"] = _tested(dataclasses.replace(probe, gold=None), key)
     if curve and record["p_snr"]["victim"] is not None:  # else there is nothing to show
         record["curve"] = _curve(probe, key, y)
     return record
 
 
-def _tested(test: Callable[..., Any], probe: Probe, key: WatermarkKey) -> dict[str, Any]:
+def _tested(probe: Probe, key: WatermarkKey) -> dict[str, Any]:
     """A test's figures; where there is nothing to test, the reason."""
     try:
-        return _figures(test(probe, key, Tried(), LEVEL))
+        return _figures(verdict_on(probe, key, Corrections(), LEVEL))
     except InvalidInputError as reason:
         return {"z": 0.0, "log10_p": 0.0, "log10_bound": 0.0, "why": str(reason)}
 
@@ -61,7 +60,7 @@ def _power(probe: Probe, key: WatermarkKey) -> dict[str, float]:
     """
     tokens, exists = probe.tokens_of(key)
     try:
-        found = _amplitudes(dataclasses.replace(probe, gold=None), key, tokens, exists, None)
+        found = amplitudes_of(dataclasses.replace(probe, gold=None), key)
     except InvalidInputError:
         return {}
     weighted = found.weights > 0

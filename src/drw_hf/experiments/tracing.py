@@ -23,8 +23,9 @@ from datasets import Dataset, concatenate_datasets
 
 from ..asking import label_with_teacher
 from ..detection import detect
-from ..detection.detect import _amplitudes
-from ..detection.significance import ExactTest, NullLaw
+from ..detection.statistics.exact import amplitudes_of
+from ..detection.statistics.null_law import NullLaw
+from ..detection.statistics.saddlepoint import ExactTest
 from ..keys import KeyRing, WatermarkKey
 from ..keys.choices import Task
 from ..tracing import Identification, identify
@@ -119,12 +120,11 @@ class SharedMatrix:
     def tests(self, probe: Any, users: Sequence[int]) -> list[ExactTest]:
         """What the exact test says of every user, each tested as if nobody else's key had to do with his."""
         first = self.key_for(users[0])
-        tokens, exists = probe.tokens_of(first)
-        amplitudes = _amplitudes(probe, first, tokens, exists, None)
+        amplitudes = amplitudes_of(probe, first)
         found = []
         for user in users:
             key = self.key_for(user)
-            null = NullLaw(amplitudes.A, key.frequency, key.tau, law="paper", vectors=(key.v_k, key.v_s))
+            null = NullLaw(amplitudes.A, key.settings, vectors=(key.v_k, key.v_s))
             found.append(null.test(null.statistic(*key.entries(amplitudes.token_ids))))
         return found
 

@@ -26,7 +26,7 @@ from transformers import AutoConfig, AutoTokenizer, PreTrainedTokenizerFast
 from ..asking.labelling import LABELS, PROBABILITIES, label_with_teacher
 from ..asking.models import PLAIN, PROTECTED
 from ..checks import numbers_of
-from ..detection.divergence import jsd
+from ..detection import jsd
 from ..detection.probing import Probe, probe_suspect
 from ..keys import WatermarkKey
 from ..keys.choices import LabelKind

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from ..detection.periodogram import as_array
+from ..checks import as_floats
 from ..errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -81,4 +81,4 @@ class PairedInputs(_Base):
         for name, values in given.items():
             if values is None:
                 raise InvalidInputError(f"{name} are missing; this metric takes {self.expected}")
-        return [as_array(name, values, n_dims) for name, values in given.items()]
+        return [as_floats(name, values, n_dims) for name, values in given.items()]

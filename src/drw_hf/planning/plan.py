@@ -1,7 +1,7 @@
 """Before a key is made: what a mark would cost, and how surely it would be found in a stolen copy.
 
 The test of a student's answers reaches z ≈ √(U ln(1 + γ²)). U = (Σw)²/Σw² is the number of distinct tokens, as their
-weights w in the statistic make them count (:mod:`drw_hf.detection.amplitudes`). γ = φ·D·√V/σ is mark over noise:
+weights w make them count (:mod:`drw_hf.detection.statistics.amplitudes`). γ = φ·D·√V/σ is mark over noise:
 D is half of how far Equation 5 moves the statistic's y between z = 1 and z = −1, V the variance of the key's part
 h = 1[g_s ≤ τ]·(1 − cos f_w g_k), φ how much of the mark a student copies, and σ how far the tokens of a student stray
 without any mark. D, U and V follow from the model, its traffic and the key's settings; φ and σ come from students that
@@ -21,7 +21,7 @@ import torch
 
 from ..asking.options import AskingOptions
 from ..checks import check_choice, class_number, in_range, whole_number
-from ..detection.amplitudes import _HALF_WEIGHT, _LOGIT_LIMIT, MIN_TOKENS, _against_others, _logit
+from ..detection.statistics.amplitudes import HALF_WEIGHT, LOGIT_LIMIT, MIN_TOKENS, against_others, logit
 from ..errors import InvalidInputError
 from ..keys.choices import LABEL_KINDS, LabelKind, Task
 from ..keys.hash_rules import HashRule
@@ -380,13 +380,13 @@ def mark_depth(probabilities: np.ndarray, settings: MarkSettings) -> float:
 def _statistic_of(p: np.ndarray, target: int) -> np.ndarray:
     """y, as the amplitudes take it."""
     if p.shape[1] == 2:
-        return np.clip(_logit(p, target), -_LOGIT_LIMIT, _LOGIT_LIMIT)
-    return _against_others(p, target)
+        return np.clip(logit(p, target), -LOGIT_LIMIT, LOGIT_LIMIT)
+    return against_others(p, target)
 
 
 def token_weight(n: Any, asked: Any, kappa: float) -> Any:
     """w = n/(1 + κn)·N/(N + 3) of a token that is probed n times and was asked N times, up to a common factor."""
-    return n / (1.0 + kappa * n) * asked / (asked + _HALF_WEIGHT)
+    return n / (1.0 + kappa * n) * asked / (asked + HALF_WEIGHT)
 
 
 def tokens_that_count(counts: np.ndarray, share: float, kappa: float) -> tuple[int, float]:

@@ -6,9 +6,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ..detection.amplitudes import MIN_TOKENS
-from ..detection.detect import FAINT, Tried, judge
-from ..detection.significance import ExactTest, NullLaw, corrected
+from ..detection.statistics.amplitudes import MIN_TOKENS
+from ..detection.statistics.null_law import NullLaw
+from ..detection.statistics.saddlepoint import ExactTest, corrected
+from ..detection.verdict import SMALLEST_EFFECT, Corrections, judge
 from ..errors import InvalidInputError
 from ..keys.ring import Declaration, KeyRing
 from .identification import Outcome, UserFinding
@@ -99,7 +100,7 @@ class _Again(Iterable[str]):
 
 
 def judge_users(
-    leakers: list[UserFinding], strongest: ExactTest, level: float, tried: Tried, n_users: int
+    leakers: list[UserFinding], strongest: ExactTest, level: float, corrections: Corrections, n_users: int
 ) -> tuple[Outcome, int | None, str]:
     """The verdict, how many distinct tokens an undecided one would need, and a sentence that says why."""
     if leakers:
@@ -113,22 +114,21 @@ def judge_users(
         )
     if not strongest.n_effective and strongest.n_tokens >= MIN_TOKENS:
         return "undecided", None, "The suspect answers all alike, or just as the victim, so nothing points at anybody."
-    log10_p, log10_bound = tried.correct(strongest.log10_p), tried.correct(strongest.log10_bound)
-    verdict, needed, _ = judge(strongest, log10_p, log10_bound, level, tried)
+    verdict, needed, _ = judge(strongest, level, corrections)
     if verdict == "not detected":
         return (
             "nobody",
             None,
-            f"The answers point at none of the {n_users:,} users; a mark of {FAINT:g} standard deviations per token "
-            "would most likely have shown. Fainter ones may need more.",
+            f"The answers point at none of the {n_users:,} users; a mark of {SMALLEST_EFFECT:g} standard deviations per "
+            "token would most likely have shown. Fainter ones may need more.",
         )
     if needed is None:  # a corrected bound that rounds to the level itself: one says detected, Holm names nobody
         needed = strongest.n_tokens + 1
     return (
         "undecided",
         needed,
-        f"With {tried.keys_tried:,} users to correct for, {strongest.n_tokens} distinct tokens do not decide; about "
-        f"{needed:,} like these would.",
+        f"With {corrections.keys_tried:,} users to correct for, {strongest.n_tokens} distinct tokens do not decide; "
+        f"about {needed:,} like these would.",
     )
 
 

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
-from ..detection.significance import NullLaw, _loss
+from ..detection.statistics.null_law import NullLaw, one_minus_cosine
 from ..errors import InvalidInputError
 from ..keys.derivation import BLOCK_BYTES, keystream_blocks, to_unit_interval
 
@@ -59,7 +59,7 @@ class Screen:
         self._device = None if device is None else _checked_device(device)
         precision = np.float64 if device is None else np.float32  # not every device has the larger one
         slope, offset = (A, None) if B is None else (A + B, 2.0 * B)
-        losses = _loss((np.arange(_CELLS) + 0.5) / _CELLS, frequency)
+        losses = one_minus_cosine((np.arange(_CELLS) + 0.5) / _CELLS, frequency)
         # Arrays here, tensors on a device.
         arrays: list[Any] = [None if x is None else x.astype(precision) for x in (losses, -slope, offset)]
         if self._device is not None:

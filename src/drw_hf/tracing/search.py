@@ -22,15 +22,18 @@ from transformers import PreTrainedTokenizerBase
 from ..asking.options import DEFAULTS
 from ..asking.store import Records, Store
 from ..checks import check_level, whole_number
-from ..detection.amplitudes import MIN_TOKENS, STATISTIC, Amplitudes
-from ..detection.detect import Tried, _amplitudes, _check_belongs, _kept_counts, key_settings, library_versions
 from ..detection.probe import Probe
 from ..detection.probing import ProbingOptions, Suspect, probe_of
-from ..detection.significance import NullLaw
+from ..detection.statistics.amplitudes import MIN_TOKENS, STATISTIC, Amplitudes
+from ..detection.statistics.exact import amplitudes_of, kept_counts
+from ..detection.statistics.null_law import NullLaw
+from ..detection.statistics.spectra import calls_target
+from ..detection.verdict import Corrections, check_belongs, key_settings, library_versions
 from ..errors import InvalidInputError, KeptAnswersError
 from ..keys.frames import forgets_locals
 from ..keys.key import WatermarkKey
 from ..keys.ring import KeyRing
+from ..keys.settings import MarkSettings
 from .identification import Identification
 from .naming import Finalist, declaration_sentence, judge_users, look_up, rank_users
 from .screening import Screen, exact_statistic
@@ -129,7 +132,7 @@ def identify(
     if total == 0:
         raise _nobody()
     probe = probe_of("identify", suspect, texts, key=template, tokenizer=tokenizer, victim=victim, **probing)
-    _check_belongs(probe, template)
+    check_belongs(probe, template)
     if probe.logged is not None:
         raise InvalidInputError(
             "the probe holds logged labels, whose memory test is of one key; probe without logged=, or test users one "
@@ -137,7 +140,7 @@ def identify(
         )
 
     amplitudes = _amplitudes_if_enough(probe, template, logged_counts)
-    law = _Law.of(amplitudes, template.frequency, template.tau, device)
+    law = _Law.of(amplitudes, template.settings, device)
     others = suspects_tested * looks
     about = {
         "format": FORMAT,
@@ -145,7 +148,7 @@ def identify(
         "epoch": epoch,
         "probe": probe.digest(),
         "statistic": STATISTIC,
-        "logged_counts": None if logged_counts is None else _kept_counts(law.token_ids, logged_counts),
+        "logged_counts": kept_counts(law.token_ids, logged_counts) or None,
         "precision": "64" if device is None else "32",
     }
     candidates = Candidates(law.least_statistic(level / others), law.screen.error, top if law.sd else 0)
@@ -171,8 +174,8 @@ def identify(
         ranking[:n_named] = look_up(ring, epoch, ranking[:n_named], listed)
     leakers = ranking[:n_named]
     strongest = law.null.test(finalists[0].statistic if finalists else 0.0)  # nobody is ranked where all are alike
-    tried = Tried(family, suspects_tested, looks)
-    verdict, needed, sentence = judge_users(leakers, strongest, level, tried, candidates.n_users)
+    corrections = Corrections(family, suspects_tested, looks)
+    verdict, needed, sentence = judge_users(leakers, strongest, level, corrections, candidates.n_users)
     return Identification(
         verdict=verdict,
         leakers=leakers,
@@ -216,14 +219,11 @@ def _nobody() -> InvalidInputError:
 
 def _amplitudes_if_enough(probe: Probe, template: WatermarkKey, logged_counts: Any) -> Amplitudes:
     """The amplitudes; zeros where there are probes that count, but of too few tokens to compare anything."""
-    tokens, exists = probe.tokens_of(template)
     try:
-        return _amplitudes(probe, template, tokens, exists, logged_counts)
+        return amplitudes_of(probe, template, logged_counts)
     except InvalidInputError:
-        said = probe.victim if probe.victim is not None else probe.suspect
-        counted = exists & (said.argmax(1) == template.target)
-        if probe.victim is None and probe.gold is not None:
-            counted = exists & (probe.gold == template.target)
+        tokens, exists = probe.tokens_of(template)
+        counted = exists & calls_target(probe, template.target)
         distinct = np.unique(tokens[counted])
         if not 0 < len(distinct) < MIN_TOKENS:
             raise
@@ -245,9 +245,9 @@ class _Law:
     sd: float
 
     @classmethod
-    def of(cls, amplitudes: Amplitudes, frequency: float, tau: float, device: Any) -> "_Law":
-        null = NullLaw(amplitudes.A, frequency, tau, B=amplitudes.B)
-        screen = Screen(amplitudes.token_ids, amplitudes.A, amplitudes.B, frequency, tau, device)
+    def of(cls, amplitudes: Amplitudes, settings: MarkSettings, device: Any) -> "_Law":
+        null = NullLaw(amplitudes.A, settings, B=amplitudes.B)
+        screen = Screen(amplitudes.token_ids, amplitudes.A, amplitudes.B, settings.frequency, settings.tau, device)
         _, mean, variance = null.cumulants(0.0)
         return cls(amplitudes.token_ids, null, screen, mean, math.sqrt(variance))
 

@@ -5,10 +5,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..errors import InvalidInputError
-from .periodogram import as_array
-
-SUM_TOLERANCE = 1e-2  # what bfloat16 leaves of a sum of one
+from ...checks import as_floats, distributions
+from ...errors import InvalidInputError
 
 
 def jsd(suspect_probabilities: Any, victim_probabilities: Any, mask: Any = None) -> float:
@@ -42,15 +40,16 @@ def jsd(suspect_probabilities: Any, victim_probabilities: Any, mask: Any = None)
     >>> round(jsd([[0.9, 0.1], [0.2, 0.8]], [[0.8, 0.2], [0.2, 0.8]]), 6)
     0.004983
     """
-    suspect = as_array("suspect_probabilities", suspect_probabilities, 2, 3)
-    victim = as_array("victim_probabilities", victim_probabilities, 2, 3)
+    suspect = as_floats("suspect_probabilities", suspect_probabilities, 2, 3)
+    victim = as_floats("victim_probabilities", victim_probabilities, 2, 3)
     if suspect.shape != victim.shape:
         raise InvalidInputError(
             f"the suspect's probabilities have shape {suspect.shape} and the victim's {victim.shape}; both must be "
             "answers to the same probes, with the same labels in the same order"
         )
     counts = _checked_mask(mask, suspect.shape[:-1])
-    q, y = _distributions("suspect", suspect[counts]), _distributions("victim", victim[counts])
+    q = distributions("suspect_probabilities", suspect[counts])
+    y = distributions("victim_probabilities", victim[counts])
     mean = (q + y) / 2
     return float((_kl(y, mean) + _kl(q, mean)).mean() / 2)
 
@@ -66,17 +65,6 @@ def _checked_mask(mask: Any, shape: tuple[int, ...]) -> np.ndarray:
     if not mask.any():
         raise InvalidInputError("there is nothing to compare: no probes, or every one of them is masked out")
     return mask.astype(bool)
-
-
-def _distributions(whose: str, rows: np.ndarray) -> np.ndarray:
-    sums = rows.sum(axis=-1, keepdims=True)
-    # Written so that NaN fails.
-    if not (rows.min() >= 0 and np.abs(sums - 1).max() <= SUM_TOLERANCE):
-        raise InvalidInputError(
-            f"the {whose}'s rows must be probabilities that sum to one, without NaN; give the softmax of logits, and "
-            "mask out positions that have no answer"
-        )
-    return rows / sums
 
 
 def _kl(p: np.ndarray, q: np.ndarray) -> np.ndarray:

@@ -1,12 +1,10 @@
-"""P_snr: how far the cosine stands out in the Lomb-Scargle periodogram of the suspect's answers over the hash.
+"""P_snr by fixed nodes: ``drw-psnr-1``, by which older evidence is replayed, and P_snr under many keys at once.
 
 The paper's code asks astropy for the power at 200,000 frequencies. The same number is had in a few milliseconds by two
 facts. The hash values enter only through sums of cos(ωx) and sin(ωx) with x in [0, 1]; up to a given ω these are
 polynomials in x for all that double precision can tell, so any number of probes may be replaced by some 340 fixed
 nodes whose weights give the same sums. And the power is a smooth function of ω, so that its sum over 200,000 points
 follows from a thousand.
-
-All frequencies are angular, in radians per unit of hash, as the watermark's f_w is.
 """
 
 import math
@@ -16,17 +14,21 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
-from ..errors import InvalidInputError
-
-MIN_FREQUENCY = 2 * math.pi * 0.002
-MAX_FREQUENCY = 2 * math.pi * 40
-WINDOW = 0.01
-GRID_POINTS = 200_000
-
-MIN_DISTINCT = 4  # a constant, a cosine and a sine go through any three points: the spectrum would be flat
-FEW_DISTINCT = 20  # below this the spectrum has spikes, and the power is looked at more closely
+from ...checks import finite_floats
+from .periodogram import (
+    GRID_POINTS,
+    MAX_FREQUENCY,
+    MIN_FREQUENCY,
+    WINDOW,
+    Grid,
+    Numbers,
+    Probes,
+    check_frequencies,
+    check_probes,
+    check_window,
+    have_few_values,
+)
 
 NODES_PER_PANEL = 24
 PANELS_PER_CYCLE = 1
@@ -36,69 +38,6 @@ MAX_DEGREE = 4096  # of the polynomials; beyond, their matrices are too large
 BLOCK = 8192  # numbers worked on at a time: what one step writes is still in the cache for the next
 PIECE = 512  # longer matrix products would be split between threads, which costs more than it gains
 KEYS_AT_ONCE = 128
-
-Numbers = npt.ArrayLike | torch.Tensor
-
-
-def p_snr(
-    hash_values: Numbers,
-    target_probabilities: Numbers,
-    frequency: float = 16.0,
-    max_frequency: float = MAX_FREQUENCY,
-    window: float = WINDOW,
-    *,
-    counts: Numbers | None = None,
-) -> float:
-    """The signal-to-noise ratio P_snr = P_signal / P_noise at the watermark's frequency.
-
-    P_signal is the mean of the :func:`periodogram` over [f_w − δ/2, f_w + δ/2] and P_noise its mean over the rest of
-    [0, F], both on the grid of the paper's code: 200,000 points from 0.002 · 2π to F, of which 8 lie in the default
-    window.
-
-    Parameters
-    ----------
-    hash_values : array-like, shape (n,)
-        g(v_k, x) of every probe, in [0, 1]; at least 4 different values.
-    target_probabilities : array-like, shape (n,)
-        The suspect's q̂_{c*} of every probe. Other numbers will do as well: shifting or scaling them changes nothing.
-    frequency : float
-        The key's f_w.
-    max_frequency : float
-        The end F of the range.
-    window : float
-        δ, the full width of the signal's window.
-    counts : array-like, shape (n,), optional
-        How many probes each entry stands for, its probability being their mean: probes that share a hash value may be
-        given as one. Without it, one each.
-
-    Returns
-    -------
-    float
-        At least 0 and never NaN; 0.0 where the answers do not vary with the hash, as a constant suspect's do not.
-
-    Raises
-    ------
-    InvalidInputError
-        Where an argument is not finite, out of its range or of another length than its fellows.
-
-    Notes
-    -----
-    A noiseless cosine over uniform hash values gives about F/2π = 40, and noise 1 on average, but at times 5 or more:
-    P_snr says nothing of chance. With 20 or more different hash values the result is astropy's to 1e-5, with fewer to
-    1e-3.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> x = np.random.default_rng(0).random(2000)
-    >>> round(p_snr(x, 0.6 + 0.2 * np.cos(16 * x)), 1)
-    38.4
-    >>> round(p_snr(x, 0.6 + 0.2 * np.cos(40 * x)), 1)
-    0.1
-    """
-    hashes = _finite("hash_values", hash_values, 1)
-    probabilities = _finite("target_probabilities", target_probabilities, 1)
-    return float(p_snr_many(hashes[None], probabilities, frequency, max_frequency, window, counts=counts)[0])
 
 
 def p_snr_many(
@@ -119,17 +58,17 @@ def p_snr_many(
     values : array-like, shape (n,)
         The suspect's q̂_{c*} of every probe.
     frequency, max_frequency, window, counts
-        As for :func:`p_snr`. Where probes share a token, one column a token and ``counts`` save much: the time goes
+        As for :func:`p_snr`. Where probes share a token, one column per token and ``counts`` save much: the time goes
         with the number of columns.
 
     Returns
     -------
     ndarray, shape (K,)
-        ``p_snr(hash_matrix[i], values)`` for every row i.
+        ``p_snr(hash_matrix[i], values)`` for every row i, to 1e-7.
     """
-    probes = _checked_probes(_finite("hash_matrix", hash_matrix, 2), values, counts)
-    inner = _checked_window(frequency, max_frequency, window)
-    few = _has_few_distinct(probes.hashes)
+    probes = check_probes(finite_floats("hash_matrix", hash_matrix, 2), values, counts)
+    inner = check_window(frequency, max_frequency, window)
+    few = have_few_values(probes.hashes)
     result = np.zeros(len(probes.hashes))
     if not probes.scale:
         return result
@@ -143,143 +82,22 @@ def p_snr_many(
     return result
 
 
-def periodogram(
-    hash_values: Numbers, values: Numbers, frequencies: npt.ArrayLike, *, counts: Numbers | None = None
-) -> np.ndarray:
-    """The Lomb-Scargle power P(f) of values over the hash.
+def p_snr_by_nodes(hash_values: Numbers, values: Numbers, frequency: float, max_frequency: float) -> float:
+    """P_snr as ``drw-psnr-1`` has it."""
+    return float(p_snr_many(finite_floats("hash_values", hash_values)[None], values, frequency, max_frequency)[0])
 
-    It is astropy's ``LombScargle(hash_values, values, normalization="psd")``: at every frequency a constant, a cosine
-    and a sine are fitted, and the power is half of what the wave takes off the sum of squares.
 
-    Parameters
-    ----------
-    hash_values, values : array-like, shape (n,)
-        As for :func:`p_snr`.
-    frequencies : array-like
-        Angular frequencies above 0, of any shape and in any order.
-    counts : array-like, shape (n,), optional
-        How many probes each entry stands for.
-
-    Returns
-    -------
-    ndarray
-        The power at every frequency, between 0 and Σ(y − ȳ)²/2.
-    """
-    probes = _checked_probes(_finite("hash_values", hash_values, 1)[None], values, counts)
-    frequencies = np.asarray(frequencies, dtype=np.float64)
-    if not (np.isfinite(frequencies) & (frequencies > 0)).all():
-        raise InvalidInputError("frequencies must be finite and above 0; give them in radians")
-    few = _has_few_distinct(probes.hashes)[0]
+def periodogram_by_nodes(hash_values: Numbers, values: Numbers, frequencies: npt.ArrayLike) -> np.ndarray:
+    """The periodogram as ``drw-psnr-1`` has it."""
+    probes = check_probes(finite_floats("hash_values", hash_values)[None], values, None)
+    frequencies = check_frequencies(frequencies)
+    few = have_few_values(probes.hashes)[0]
     if not probes.scale or not frequencies.size:
         return np.zeros(frequencies.shape)
     highest = float(frequencies.max())
     on_nodes = not few and _nodes_pay(highest, len(probes.values))
     sample = _on_nodes(probes, [0], highest) if on_nodes else _merged(probes, 0)
     return probes.scale**2 * _power(sample, frequencies.ravel())[0].reshape(frequencies.shape)
-
-
-# What comes in, checked.
-
-
-@dataclass(frozen=True)
-class _Probes:
-    hashes: np.ndarray  # (K, n)
-    values: np.ndarray  # (n,), their mean taken off, the largest ±1
-    scale: float  # what they were divided by; 0 where they are all the same
-    shares: np.ndarray  # (n,), of all probes
-    n_probes: float
-
-
-def as_array(name: str, given: Any, *n_dims: int) -> np.ndarray:
-    """Numbers of any kind as a float64 array of one of these dimensions; the error does not show them."""
-    wanted = " or ".join(map(str, n_dims)) + "-dimensional"
-    if isinstance(given, torch.Tensor):
-        given = given.detach().to("cpu", torch.float64).numpy()
-    try:
-        array = np.asarray(given, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise InvalidInputError(f"{name} must be a {wanted} array of numbers, with rows of equal length") from None
-    if array.ndim not in n_dims:
-        raise InvalidInputError(f"{name} must be {wanted}, but has shape {array.shape}")
-    return array
-
-
-def _finite(name: str, given: Any, n_dims: int) -> np.ndarray:
-    array = as_array(name, given, n_dims)
-    if not np.isfinite(array).all():
-        raise InvalidInputError(f"{name} holds NaN or infinite numbers; leave out the probes that have no answer")
-    return array
-
-
-def _checked_probes(hashes: np.ndarray, values: Any, counts: Any) -> _Probes:
-    values = _finite("values", values, 1)
-    counts = np.ones(len(values)) if counts is None else _finite("counts", counts, 1)
-    if not hashes.shape[1] == len(values) == len(counts):
-        raise InvalidInputError(
-            f"{hashes.shape[1]} hash values, {len(values)} answers and {len(counts)} counts do not go together; "
-            "every probe needs one of each"
-        )
-    if hashes.size and not (hashes.min() >= 0 and hashes.max() <= 1):
-        raise InvalidInputError(
-            "hash values must be in [0, 1], and some are not; give the key's phase hash of every probe here, and its "
-            "answer as the other argument"
-        )
-    if (counts <= 0).any():
-        raise InvalidInputError("counts must be above 0; leave out entries that stand for no probe")
-    if len(values) < MIN_DISTINCT:
-        raise InvalidInputError(f"{len(values)} probes are too few for a periodogram; give at least {MIN_DISTINCT}")
-    n_probes = counts.sum()
-    centred = values - counts @ (values / n_probes)
-    scale = np.abs(centred).max()
-    if scale <= 1e-12 * np.abs(values).max():  # what is left is rounding, and has a spectrum of its own
-        scale = 0.0
-    return _Probes(hashes, centred / (scale or 1.0), float(scale), counts / n_probes, float(n_probes))
-
-
-def _has_few_distinct(hashes: np.ndarray) -> np.ndarray:
-    """Which rows have fewer than 20 different hash values; fewer than 4 in any is an error."""
-
-    def count(rows: np.ndarray) -> np.ndarray:
-        return 1 + np.count_nonzero(np.diff(np.sort(rows, axis=1), axis=1), axis=1)
-
-    n_distinct = count(hashes[:, : 2 * FEW_DISTINCT])  # the first ones mostly settle it
-    unsettled = np.flatnonzero(n_distinct < FEW_DISTINCT)
-    n_distinct[unsettled] = count(hashes[unsettled])
-    if len(n_distinct) and n_distinct.min() < MIN_DISTINCT:
-        raise InvalidInputError(
-            f"the probes have only {n_distinct.min()} different hash values, which a wave of any frequency fits; give "
-            f"texts that have at least {MIN_DISTINCT}, better hundreds"
-        )
-    return n_distinct < FEW_DISTINCT
-
-
-class _Grid(NamedTuple):
-    """Evenly spaced frequencies, both ends included."""
-
-    start: float
-    stop: float
-    points: int
-
-
-def _checked_window(frequency: float, max_frequency: float, window: float) -> _Grid:
-    """The points of the whole grid that lie in the signal's window."""
-    for name, number in (("frequency", frequency), ("max_frequency", max_frequency), ("window", window)):
-        if not (isinstance(number, (int, float, np.number)) and math.isfinite(number) and number > 0):
-            raise InvalidInputError(f"{name}={number!r} must be a finite number above 0, in radians")
-    low, high = frequency - window / 2, frequency + window / 2
-    if low < MIN_FREQUENCY or high > max_frequency:
-        raise InvalidInputError(
-            f"the frequency with its window does not lie within [{MIN_FREQUENCY:.4f}, {max_frequency:g}]; frequencies "
-            "are in radians: give a max_frequency well above the key's frequency"
-        )
-    step = (max_frequency - MIN_FREQUENCY) / (GRID_POINTS - 1)
-    first, last = math.ceil((low - MIN_FREQUENCY) / step), math.floor((high - MIN_FREQUENCY) / step)
-    if not 1 <= last - first + 1 < GRID_POINTS:
-        raise InvalidInputError(
-            f"window={window:g} must hold at least one point of the grid, whose step is {step:.2g}, and leave some "
-            f"out; the paper's is {WINDOW}"
-        )
-    return _Grid(MIN_FREQUENCY + first * step, MIN_FREQUENCY + last * step, last - first + 1)
 
 
 # The probes, put as weights on positions. Sums of cosines use one set of weights and sums of sines another, so that
@@ -295,11 +113,11 @@ class _Sample:
     variance: float
 
 
-def _sample(probes: _Probes, positions: np.ndarray, for_cosines: np.ndarray, for_sines: np.ndarray) -> _Sample:
+def _sample(probes: Probes, positions: np.ndarray, for_cosines: np.ndarray, for_sines: np.ndarray) -> _Sample:
     return _Sample(positions, for_cosines, for_sines, probes.n_probes, probes.shares @ probes.values**2)
 
 
-def _merged(probes: _Probes, row: int) -> _Sample:
+def _merged(probes: Probes, row: int) -> _Sample:
     """One position for each different hash value."""
     positions, inverse = np.unique(probes.hashes[row], return_inverse=True)
     weights = np.stack([np.bincount(inverse, column) for column in (probes.shares, probes.shares * probes.values)])
@@ -346,7 +164,7 @@ def _nodes(max_frequency: float) -> _Nodes:
     return _Nodes(np.cos(angles) / 2, from_moments[0::2], from_moments[1::2], n_low, n_high)
 
 
-def _on_nodes(probes: _Probes, rows: Any, max_frequency: float) -> _Sample:
+def _on_nodes(probes: Probes, rows: Any, max_frequency: float) -> _Sample:
     """A few hundred positions, however many the probes."""
     nodes = _nodes(max_frequency)
     n = len(probes.values)
@@ -420,7 +238,7 @@ def _tables(positions: np.ndarray, frequencies: np.ndarray) -> _Tables:
 
 @lru_cache(maxsize=2)
 def _kept_tables(max_frequency: float) -> _Tables:
-    frequencies, _ = _quadrature(_Grid(MIN_FREQUENCY, max_frequency, GRID_POINTS), PANELS_PER_CYCLE)
+    frequencies, _ = _quadrature(Grid(MIN_FREQUENCY, max_frequency, GRID_POINTS), PANELS_PER_CYCLE)
     return _tables(_nodes(max_frequency).positions, frequencies)
 
 
@@ -448,7 +266,7 @@ def _power_from(tables: _Tables, sample: _Sample) -> np.ndarray:
 
 
 @lru_cache(maxsize=8)
-def _quadrature(grid: _Grid, panels_per_cycle: int) -> tuple[np.ndarray, np.ndarray]:
+def _quadrature(grid: Grid, panels_per_cycle: int) -> tuple[np.ndarray, np.ndarray]:
     """Frequencies and weights with which a smooth function's sum over the grid is had.
 
     A sum over a fine grid is the integral over its step, by Gauss and Legendre, and half of both ends (Euler and
@@ -467,10 +285,10 @@ def _quadrature(grid: _Grid, panels_per_cycle: int) -> tuple[np.ndarray, np.ndar
     return np.concatenate([inside, [start, stop]]), np.concatenate([inside_weights, [0.5, 0.5]])
 
 
-def _ratio(sample: _Sample, inner: _Grid, max_frequency: float, few: bool) -> np.ndarray:
+def _ratio(sample: _Sample, inner: Grid, max_frequency: float, few: bool) -> np.ndarray:
     """P_signal over P_noise, (K,)."""
     density = PANELS_PER_CYCLE_OF_FEW if few else PANELS_PER_CYCLE
-    frequencies, weights = _quadrature(_Grid(MIN_FREQUENCY, max_frequency, GRID_POINTS), density)
+    frequencies, weights = _quadrature(Grid(MIN_FREQUENCY, max_frequency, GRID_POINTS), density)
     if few or max_frequency > KEPT_UP_TO:
         total = _power(sample, frequencies) @ weights
     else:

@@ -1,7 +1,7 @@
 """The memory test: did a suspect learn the very labels that a hard-label service drew?
 
 The service draws the label of a marked item from ŷ by a keyed function of the text (:mod:`drw_hf.watermark.sampling`):
-one independent draw an item. A suspect that was not trained on these draws cannot know which way they fell. One that
+one independent draw per item. A suspect that was not trained on these draws cannot know which way they fell. One that
 was tends to repeat them, which makes this the strongest test where the queries were logged, also for suspects that
 give labels alone.
 
@@ -12,9 +12,16 @@ the law of T is known again: K(θ) = Σ_j log Σ_c ŷ_jc exp(θ·(s_jc − Σ_b 
 from typing import Any
 
 import numpy as np
+import torch
 
-from ..errors import InvalidInputError
-from .significance import ExactTest, saddlepoint_test
+from ...checks import as_floats, check_probabilities, distributions, integers
+from ...errors import InvalidInputError
+from ...keys.key import WatermarkKey
+from ...watermark.cosine import is_marked, periodic_signal, perturb
+from ...watermark.sampling import text_message
+from ..probing import Probe
+from .base import Finding, Statistic, TestOptions, register
+from .saddlepoint import ExactTest, saddlepoint_test
 
 STATISTIC = "drw-memory-1"
 _SMALLEST = 1e-8  # the suspect's probabilities below are taken for it before the logarithm
@@ -55,7 +62,7 @@ def memory_test(
     y, drawn, scores = _checked(y, drawn, probabilities, labels)
     if item_ids is not None:
         if np.shape(item_ids) != (len(y),):
-            raise InvalidInputError(f"item_ids has shape {np.shape(item_ids)}; expected ({len(y)},), one an item")
+            raise InvalidInputError(f"item_ids has shape {np.shape(item_ids)}; expected ({len(y)},), one per item")
         first = np.sort(np.unique(np.asarray(item_ids), return_index=True)[1])
         y, drawn, scores = y[first], drawn[first], scores[first]
     low, high = scores.min(), scores.max()
@@ -88,16 +95,8 @@ def memory_test(
 
 def _checked(y: Any, drawn: Any, probabilities: Any, labels: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """ŷ as exact distributions, the drawn labels, and the suspect's scores, both by item and class."""
-    y = np.asarray(y, dtype=np.float64)
-    if y.ndim != 2 or not len(y) or y.shape[1] < 2:
-        raise InvalidInputError(
-            f"y has shape {y.shape}; expected (J, m): the distribution of one or more marked items"
-        )
-    if not ((y >= -1e-6).all() and (np.abs(y.sum(axis=1) - 1.0) < 1e-3).all()):
-        raise InvalidInputError("the rows of y must be probability distributions: non-negative, with sum 1")
-    y = np.maximum(y, 0.0)
-    y /= y.sum(axis=1, keepdims=True)
-    drawn = _labels(drawn, "drawn", y.shape)
+    y = distributions("y", y)
+    drawn = _labels("drawn", drawn, y.shape)
     if not (np.take_along_axis(y, drawn[:, None], axis=1) > 0.0).all():
         raise InvalidInputError(
             "some drawn labels have probability 0 under y, so they were not drawn from it; give the y and the labels "
@@ -106,23 +105,60 @@ def _checked(y: Any, drawn: Any, probabilities: Any, labels: Any) -> tuple[np.nd
     if (probabilities is None) == (labels is None):
         raise InvalidInputError("give the suspect's answers once: as probabilities= or labels=")
     if labels is not None:
-        return y, drawn, (_labels(labels, "labels", y.shape)[:, None] == np.arange(y.shape[1])).astype(np.float64)
-    q = np.asarray(probabilities, dtype=np.float64)
+        return y, drawn, (_labels("labels", labels, y.shape)[:, None] == np.arange(y.shape[1])).astype(np.float64)
+    q = as_floats("probabilities", probabilities, 2)
     if q.shape != y.shape:
         raise InvalidInputError(f"probabilities has shape {q.shape}; expected that of y, {y.shape}")
-    if not ((q >= -1e-6) & (q <= 1.0 + 1e-3)).all():  # NaN fails too
-        raise InvalidInputError(
-            "probabilities holds numbers outside [0, 1] or NaN; expected probabilities, not logits"
-        )
+    check_probabilities("probabilities", q)
     return y, drawn, np.log(np.maximum(q, _SMALLEST))
 
 
-def _labels(values: Any, name: str, shape: tuple[int, int]) -> np.ndarray:
-    array = np.asarray(values)
-    if array.shape != shape[:1] or array.dtype.kind not in "iu":
-        raise InvalidInputError(
-            f"{name} has shape {array.shape} and dtype {array.dtype}; expected {shape[0]} integers"
-        )
+def _labels(name: str, values: Any, shape: tuple[int, ...]) -> np.ndarray:
+    array = integers(name, values, shape[0])
     if not ((array >= 0) & (array < shape[1])).all():
         raise InvalidInputError(f"{name} holds labels outside 0 … {shape[1] - 1}, the classes of y")
-    return array.astype(np.int64)
+    return array
+
+
+class MemoryStatistic(Statistic):
+    """Does the suspect repeat the labels that were drawn for marked items?"""
+
+    name = STATISTIC
+
+    def applies_to(self, probe: Probe, key: WatermarkKey) -> bool:
+        """Probes that hold the logged labels of a hard-label service."""
+        return probe.logged is not None and key.settings.mark == "cosine"
+
+    def test(self, probe: Probe, key: WatermarkKey, options: TestOptions) -> Finding:
+        """The memory test on the logged items that were marked."""
+        if probe.logged is None:
+            raise InvalidInputError("the memory test needs the labels that were served; pass logged=")
+        if probe.victim is None:
+            raise InvalidInputError("the memory test needs ŷ, and so the clean victim; pass victim=")
+        tokens, exists = probe.tokens_of(key)
+        # An innocent suspect knows neither the key's tables nor its draws, so reading the tables here costs no
+        # validity: given them, the labels of marked items are still independent draws from ŷ.
+        phase, selection = key.entries(tokens)
+        victim = torch.from_numpy(probe.victim)
+        selected = torch.from_numpy((selection <= key.tau) & exists)
+        marked = is_marked(selected, victim, key.target, key.scope == "all").numpy() & (probe.logged >= 0)
+        if not marked.any():
+            raise InvalidInputError(
+                "none of the logged answers was marked, so none was drawn; give more logged queries"
+            )
+        signal = periodic_signal(torch.from_numpy(phase[marked]), key.frequency)
+        y = perturb(victim[torch.from_numpy(marked)], signal, key.target, key.epsilon).double().numpy()
+        y = y / y.sum(1, keepdims=True)
+        texts = [text_message(*view) for view in probe.views(key)]
+        number: dict[tuple[bytes, int], int] = {}
+        items = [
+            number.setdefault((texts[row], int(place)), len(number))
+            for row, place in zip(probe.rows[marked], probe.places[marked], strict=True)
+        ]
+        answers = probe.suspect[marked]
+        said = {"probabilities": answers} if probe.kind == "probabilities" else {"labels": answers.argmax(1)}
+        test = memory_test(y, probe.logged[marked], **said, item_ids=np.array(items))
+        return Finding(test, int(marked.sum()), f"memory-{probe.kind}")
+
+
+register(MemoryStatistic())

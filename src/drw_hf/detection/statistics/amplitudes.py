@@ -13,13 +13,14 @@ from typing import Any, Literal
 
 import numpy as np
 
-from ..errors import InvalidInputError
+from ...checks import as_floats, check_choice, check_probabilities, integers
+from ...errors import InvalidInputError
 
 STATISTIC = "drw-exact-1"  # the name of this statistic; whatever changes a number below changes it
 MIN_TOKENS = 5  # distinct tokens without which there is nothing to compare
 _SMALLEST = 1e-8  # probabilities below are taken for it before the logarithm
-_LOGIT_LIMIT = 9.2  # where all that is known of an answer is one score, rounding rules its logit beyond
-_HALF_WEIGHT = 3.0  # a token queried this often has taught a student half of what it can
+LOGIT_LIMIT = 9.2  # where all that is known of an answer is one score, rounding rules its logit beyond
+HALF_WEIGHT = 3.0  # a token queried this often has taught a student half of what it can
 
 Scope = Literal["predicted", "all"]  # the key's, spelt out: nothing that has to do with keys is imported here
 
@@ -61,13 +62,62 @@ class Amplitudes:
         return not (self.A.any() or (self.B is not None and self.B.any()))
 
 
+@dataclass(frozen=True)
+class SuspectAnswers:
+    """What a suspect said of every probe, in one of three forms.
+
+    Attributes
+    ----------
+    kind : str
+        ``"probabilities"``, ``"score"`` (the probability of c* is all that is known) or ``"labels"``.
+    values : array
+        Of shape (N, m) for probabilities, (N,) else.
+    """
+
+    kind: Literal["probabilities", "score", "labels"]
+    values: np.ndarray
+
+    def __post_init__(self) -> None:
+        check_choice("kind", self.kind, ("probabilities", "score", "labels"))
+        if self.kind == "labels":
+            values = integers("labels", self.values)
+        else:
+            values = as_probabilities(self.kind, self.values, 2 if self.kind == "probabilities" else 1)
+        object.__setattr__(self, "values", values)
+
+    def says_target(self, target: int, token_ids: np.ndarray) -> np.ndarray:
+        """Which probes the suspect itself takes for c*."""
+        if self.kind == "probabilities":
+            return self.values.argmax(axis=1) == target
+        if self.kind == "score":  # the only case in which c* is sure to be the prediction
+            return self.values > 0.5
+        _, index, count = np.unique(token_ids, return_inverse=True, return_counts=True)
+        return (np.bincount(index, self.values == target) >= 0.5 * count)[index]
+
+    def against(
+        self, target: int, victim: np.ndarray | None, reference: np.ndarray | None, name: str
+    ) -> tuple[np.ndarray, list[np.ndarray]]:
+        """y of these probes for the amplitude of this name, and what else than a mark may explain it."""
+        others = [p for p in (victim, reference) if p is not None]
+        logits = [logit(p, target) for p in others]
+        if self.kind == "labels":
+            return (self.values == target).astype(np.float64), logits
+        score = self.values if self.kind == "score" else self.values[:, target]
+        if name == "B":  # answers that are not c*: a mark of scope "all" raises what little c* has
+            return np.log(np.maximum(score, _SMALLEST)), logits
+        if self.kind == "score" or self.values.shape[1] == 2:
+            with np.errstate(divide="ignore"):
+                return np.clip(np.log(score) - np.log1p(-score), -LOGIT_LIMIT, LOGIT_LIMIT), logits
+        # A mark lowers c* and gives to all the others, where it shows more the less they had.
+        own = [against_others(p, target) if p.shape[1] > 2 else logit(p, target) for p in others]
+        return against_others(self.values, target), own if victim is None else [logits[0], *own]
+
+
 def compute_amplitudes(
     token_ids: Any,
     target: int,
+    suspect: SuspectAnswers,
     *,
-    probabilities: Any = None,
-    target_scores: Any = None,
-    labels: Any = None,
     victim: Any = None,
     gold: Any = None,
     reference: Any = None,
@@ -76,10 +126,10 @@ def compute_amplitudes(
 ) -> Amplitudes:
     """The amplitude of every token, from the suspect, the victim and the text alone.
 
-    The suspect's answers come in one of three forms. With ``probabilities`` an answer counts by how little it leaves
-    to the other classes, y = −mean of log q_c over c ≠ c* (two classes: the logit of q_{c*}); with ``target_scores``
-    by their logit; with ``labels`` by whether it is c*. What the victim's own confidence, the reference student's and
-    a token's frequency explain of y is taken out; a token's amplitude is the weighted mean of what is left.
+    With the suspect's probabilities an answer counts by how little it leaves to the other classes, y = −mean of
+    log q_c over c ≠ c* (two classes: the logit of q_{c*}); with scores of c* by their logit; with labels by whether it
+    is c*. What the victim's own confidence, the reference student's and a token's frequency explain of y is taken
+    out; a token's amplitude is the weighted mean of what is left.
 
     Parameters
     ----------
@@ -87,12 +137,8 @@ def compute_amplitudes(
         The hashed token of every probe; special tokens must not be among them.
     target : int
         The target class c*.
-    probabilities : array, shape (N, m), optional
-        The suspect's.
-    target_scores : array, shape (N,), optional
-        The suspect's probability of c*, where no more is known.
-    labels : array of int, shape (N,), optional
-        The suspect's labels, where no more is known.
+    suspect : SuspectAnswers
+        The suspect's answers to the N probes.
     victim : array, shape (N, m), optional
         The clean victim's probabilities. Probes count whose victim's prediction is c*.
     gold : array of int, shape (N,), optional
@@ -111,28 +157,31 @@ def compute_amplitudes(
     all of a token's probes count if the suspect calls at least half of them c*: were it those labelled c*, there
     would be nothing left to compare.
     """
-    token_ids = _integers(token_ids, "token_ids")
+    token_ids = integers("token_ids", token_ids)
+    check_choice("scope", scope, ("predicted", "all"))
     n = len(token_ids)
-    answers = _Answers.of(probabilities, target_scores, labels, n)
-    if scope not in ("predicted", "all"):
-        raise InvalidInputError(f"scope={scope!r}: expected 'predicted' or 'all', the key's scope")
-    victim = None if victim is None else _probabilities(victim, "victim", n, 2)
-    reference = None if reference is None else _probabilities(reference, "reference", n, 2)
-    for name, array in (("probabilities", answers.values), ("victim", victim), ("reference", reference)):
+    if len(suspect.values) != n:
+        raise InvalidInputError(
+            f"{suspect.kind} has shape {suspect.values.shape}; expected {n} rows, one per token id"
+        )
+    victim = None if victim is None else as_probabilities("victim", victim, 2, n)
+    reference = None if reference is None else as_probabilities("reference", reference, 2, n)
+    for name, array in (("probabilities", suspect.values), ("victim", victim), ("reference", reference)):
         if array is not None and array.ndim == 2 and not 0 <= target < array.shape[1]:
             raise InvalidInputError(f"target={target!r} is none of the {array.shape[1]} classes of {name}")
     if victim is not None:
         is_target, chosen_by = victim.argmax(axis=1) == target, "victim"
     elif gold is not None:
-        is_target, chosen_by = _integers(gold, "gold", n) == target, "gold"
+        is_target, chosen_by = integers("gold", gold, n) == target, "gold"
     else:
-        is_target, chosen_by = answers.says_target(target, token_ids), "suspect"
+        is_target, chosen_by = suspect.says_target(target, token_ids), "suspect"
 
     parts = {"A": is_target} if scope == "predicted" else {"A": is_target, "B": ~is_target}
     found, reasons = {}, []
     for name, probes in parts.items():
         theirs, students = (None if array is None else array[probes] for array in (victim, reference))
-        y, explained_by = _Answers(answers.kind, answers.values[probes]).against(target, theirs, students, name)
+        some = SuspectAnswers(suspect.kind, suspect.values[probes])
+        y, explained_by = some.against(target, theirs, students, name)
         try:
             found[name] = _per_token(token_ids[probes], y, explained_by, logged_counts)
         except _NothingToTest as reason:
@@ -156,53 +205,8 @@ def compute_amplitudes(
         B=spread("B") if scope == "all" else None,
         weights=spread("A", 2),
         n_probes=int(sum(parts[name].sum() for name in found)),
-        variant=f"{answers.kind}-{chosen_by}",
+        variant=f"{suspect.kind}-{chosen_by}",
     )
-
-
-@dataclass(frozen=True)
-class _Answers:
-    """The suspect's answers, in whichever form they came."""
-
-    kind: Literal["probabilities", "score", "labels"]
-    values: np.ndarray
-
-    @classmethod
-    def of(cls, probabilities: Any, target_scores: Any, labels: Any, n: int) -> "_Answers":
-        if sum(form is not None for form in (probabilities, target_scores, labels)) != 1:
-            raise InvalidInputError("give the suspect's answers once: as probabilities=, target_scores= or labels=")
-        if probabilities is not None:
-            return cls("probabilities", _probabilities(probabilities, "probabilities", n, 2))
-        if target_scores is not None:
-            return cls("score", _probabilities(target_scores, "target_scores", n, 1))
-        return cls("labels", _integers(labels, "labels", n))
-
-    def says_target(self, target: int, token_ids: np.ndarray) -> np.ndarray:
-        """Which probes the suspect itself takes for c*."""
-        if self.kind == "probabilities":
-            return self.values.argmax(axis=1) == target
-        if self.kind == "score":  # the only case in which c* is sure to be the prediction
-            return self.values > 0.5
-        _, index, count = np.unique(token_ids, return_inverse=True, return_counts=True)
-        return (np.bincount(index, self.values == target) >= 0.5 * count)[index]
-
-    def against(
-        self, target: int, victim: np.ndarray | None, reference: np.ndarray | None, name: str
-    ) -> tuple[np.ndarray, list[np.ndarray]]:
-        """y of these probes for the amplitude of this name, and what else than a mark may explain it."""
-        others = [p for p in (victim, reference) if p is not None]
-        logits = [_logit(p, target) for p in others]
-        if self.kind == "labels":
-            return (self.values == target).astype(np.float64), logits
-        score = self.values if self.kind == "score" else self.values[:, target]
-        if name == "B":  # answers that are not c*: a mark of scope "all" raises what little c* has
-            return np.log(np.maximum(score, _SMALLEST)), logits
-        if self.kind == "score" or self.values.shape[1] == 2:
-            with np.errstate(divide="ignore"):
-                return np.clip(np.log(score) - np.log1p(-score), -_LOGIT_LIMIT, _LOGIT_LIMIT), logits
-        # A mark lowers c* and gives to all the others, where it shows more the less they had.
-        own = [_against_others(p, target) if p.shape[1] > 2 else _logit(p, target) for p in others]
-        return _against_others(self.values, target), own if victim is None else [logits[0], *own]
 
 
 class _NothingToTest(Exception):
@@ -217,15 +221,14 @@ def _per_token(
     n, k = len(token_ids), len(distinct)
     if k < MIN_TOKENS:
         raise _NothingToTest(f"they hold {k} distinct tokens and a test needs {MIN_TOKENS}: probe with more text")
-    queried = count if logged_counts is None else _counts_of(distinct, logged_counts)
+    queried = count if logged_counts is None else counts_of(distinct, logged_counts)
     if not queried.any():
         raise _NothingToTest(
             "none of their tokens is among the logged queries: probe with text like them, or leave logged_counts out"
         )
     r = _residual(y - y.mean(), [*explained_by, np.log(count)[index]])
-    if (
-        r.std() <= 1e-9 * np.abs(y).max()
-    ):  # all alike, or all as the victim says: amplitudes out of rounding would be noise
+    # All alike, or all as the victim says: amplitudes out of rounding would be noise.
+    if r.std() <= 1e-9 * np.abs(y).max():
         return distinct, np.zeros(k), np.zeros(k)
     mean = np.bincount(index, r) / count
     # One-way analysis of variance. The weight n/(1 + κn), κ = between over within, is divided by the variance within:
@@ -234,7 +237,7 @@ def _per_token(
     within = np.sum((r - mean[index]) ** 2) / (n - k) if n > k else 0.0
     between: float = np.sum(count * mean**2) / (k - 1)
     between = max(0.0, (between - within) / ((n - np.sum(count**2) / n) / (k - 1)))
-    weight = count / (within + between * count) * (queried / (queried + _HALF_WEIGHT))
+    weight = count / (within + between * count) * (queried / (queried + HALF_WEIGHT))
     return distinct, weight * (mean - np.average(mean, weights=weight)), weight
 
 
@@ -255,18 +258,19 @@ def _hats(x: np.ndarray) -> np.ndarray:
     return np.stack([np.interp(x, knots, row) for row in np.eye(len(knots))], axis=1)
 
 
-def _against_others(p: np.ndarray, target: int) -> np.ndarray:
+def against_others(p: np.ndarray, target: int) -> np.ndarray:
     """−mean of log p_c over the classes c ≠ c*."""
     return -np.log(np.maximum(np.delete(p, target, axis=1), _SMALLEST)).mean(axis=1)
 
 
-def _logit(p: np.ndarray, target: int) -> np.ndarray:
+def logit(p: np.ndarray, target: int) -> np.ndarray:
     """log p_{c*} − log of all the rest, which is summed rather than taken from 1 so as to stay exact."""
     rest = np.delete(p, target, axis=1).sum(axis=1)
     return np.log(np.maximum(p[:, target], _SMALLEST)) - np.log(np.maximum(rest, _SMALLEST))
 
 
-def _counts_of(token_ids: np.ndarray, logged_counts: Any) -> np.ndarray:
+def counts_of(token_ids: np.ndarray, logged_counts: Any) -> np.ndarray:
+    """How often each of these tokens was queried."""
     if isinstance(logged_counts, Mapping):
         counts = np.array([logged_counts.get(int(token), 0) for token in token_ids], dtype=np.float64)
     else:
@@ -283,22 +287,11 @@ def _counts_of(token_ids: np.ndarray, logged_counts: Any) -> np.ndarray:
     return counts
 
 
-def _integers(values: Any, name: str, length: int | None = None) -> np.ndarray:
-    array = np.asarray(values)
-    if array.ndim != 1 or (length is not None and len(array) != length):
-        wanted = "(N,)" if length is None else f"({length},)"
-        raise InvalidInputError(f"{name} has shape {array.shape}; expected {wanted}, one entry a probe")
-    if array.dtype.kind not in "iu" and len(array):
-        raise InvalidInputError(f"{name} has dtype {array.dtype}; expected integers")
-    return array.astype(np.int64)
-
-
-def _probabilities(values: Any, name: str, length: int, ndim: int) -> np.ndarray:
-    array = np.asarray(values, dtype=np.float64)
-    wide = array.ndim == 2 and array.shape[1] >= 2
-    if array.ndim != ndim or len(array) != length or (ndim == 2 and not wide):
-        wanted = f"({length}, m) with m ≥ 2" if ndim == 2 else f"({length},)"
-        raise InvalidInputError(f"{name} has shape {array.shape}; expected {wanted}, one row a probe")
-    if not ((array >= -1e-6) & (array <= 1.0 + 1e-3)).all():  # NaN fails too
-        raise InvalidInputError(f"{name} holds numbers outside [0, 1] or NaN; expected probabilities, not logits")
+def as_probabilities(name: str, values: Any, n_dims: int = 2, length: int | None = None) -> np.ndarray:
+    """Numbers in [0, 1], up to rounding: rows of classes (which need not sum to one), or the scores of one class."""
+    array = as_floats(name, values, n_dims)
+    if (length is not None and len(array) != length) or (n_dims == 2 and array.shape[1] < 2):
+        wanted = f"({'N' if length is None else length}, m) with m ≥ 2" if n_dims == 2 else f"({length},)"
+        raise InvalidInputError(f"{name} has shape {array.shape}; expected {wanted}, one row per probe")
+    check_probabilities(name, array)
     return np.clip(array, 0.0, 1.0)

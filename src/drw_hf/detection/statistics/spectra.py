@@ -1,0 +1,65 @@
+"""The paper's P_snr as a statistic: ``drw-psnr-2`` by astropy, ``drw-psnr-1`` by fixed nodes, as it was before."""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from ...keys.key import WatermarkKey
+from ..probing import Probe
+from .base import Spectrum, SpectrumStatistic, register
+from .nodes import p_snr_by_nodes, p_snr_many, periodogram_by_nodes
+from .periodogram import MAX_FREQUENCY, MIN_DISTINCT, p_snr, periodogram
+
+_SPECTRUM_POINTS = 2_000
+
+
+class PaperSpectrum(SpectrumStatistic):
+    """q̂_{c*} over g(v_k, x), for selected probes that were called c*."""
+
+    def __init__(self, name: str, p_snr: Callable[..., float], periodogram: Callable[..., np.ndarray]) -> None:
+        self.name, self._p_snr, self._periodogram = name, p_snr, periodogram
+
+    def applies_to(self, probe: Probe, key: WatermarkKey) -> bool:
+        """Keys of the paper's mark."""
+        return key.settings.mark == "cosine"
+
+    def spectrum(self, probe: Probe, key: WatermarkKey) -> Spectrum:
+        """Called c* by the victim; without one by the gold labels, without those by the suspect itself."""
+        tokens, exists = probe.tokens_of(key)
+        counted = exists & calls_target(probe, key.target)
+        distinct, inverse = np.unique(tokens[counted], return_inverse=True)
+        phase, selection = key.entries(distinct)
+        selected = (selection <= key.tau)[inverse]
+        hashes, values = phase[inverse][selected], probe.suspect[counted, key.target][selected].astype(np.float64)
+        frequencies = np.linspace(0.1, max(100.0, 4 * key.frequency), _SPECTRUM_POINTS)
+        if len(np.unique(hashes)) < MIN_DISTINCT:  # too little for a spectrum; the exact test has its own say
+            return Spectrum(0.0, hashes, values, frequencies, np.zeros_like(frequencies))
+        ratio = self._p_snr(hashes, values, key.frequency, _highest(key))
+        return Spectrum(ratio, hashes, values, frequencies, self._periodogram(hashes, values, frequencies))
+
+    def p_value(self, spectrum: Spectrum, key: WatermarkKey, n_keys: int) -> float | None:
+        """Fresh hashes for the same distinct tokens."""
+        if not spectrum.p_snr:
+            return None
+        distinct, inverse = np.unique(spectrum.hashes, return_inverse=True)
+        counts = np.bincount(inverse)
+        means = np.bincount(inverse, spectrum.values) / counts
+        fresh = np.random.default_rng(0).random((n_keys, len(distinct)))
+        found = p_snr_many(fresh, means, key.frequency, _highest(key), counts=counts)
+        return (1 + int((found >= spectrum.p_snr).sum())) / (1 + n_keys)
+
+
+def calls_target(probe: Probe, target: int) -> np.ndarray:
+    """Which items the victim calls the target class; without a victim the gold labels, else the suspect."""
+    if probe.victim is None and probe.gold is not None:
+        return probe.gold == target
+    said = probe.suspect if probe.victim is None else probe.victim
+    return said.argmax(1) == target
+
+
+def _highest(key: WatermarkKey) -> float:
+    return max(MAX_FREQUENCY, 1.5 * key.frequency)
+
+
+register(PaperSpectrum("drw-psnr-1", p_snr_by_nodes, periodogram_by_nodes))
+register(PaperSpectrum("drw-psnr-2", p_snr, periodogram))

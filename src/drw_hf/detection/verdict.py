@@ -1,0 +1,168 @@
+"""From a probe to a verdict: the statistic that applies, corrected for all that was tried, and what P_snr says."""
+
+import math
+import platform
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cache
+from importlib.metadata import version
+from typing import Any
+
+from ..checks import check_level
+from ..errors import KeyMismatchError
+from ..keys.choices import Verdict
+from ..keys.key import WatermarkKey
+from .probing import Probe
+from .result import DetectionResult
+from .statistics import SPECTRA, STATISTICS, SpectrumStatistic, Statistic, TestOptions, newest_for
+from .statistics.saddlepoint import ExactTest, corrected, tokens_needed
+
+SMALLEST_EFFECT = 0.3  # the mark over the spread per token that a "not detected" must have been able to find
+SUGGESTIVE = 0.05
+_MOST_KEYS_FOR_P_SNR = 1_000
+_LIBRARIES = ("drw_hf", "astropy", "numpy", "torch", "transformers", "datasets")
+
+
+@dataclass(frozen=True)
+class Corrections:
+    """What p-values are corrected for: how many keys, suspects and looks there were in all."""
+
+    keys_tried: int = 1
+    suspects_tested: int = 1
+    looks: int = 1
+
+    def correct(self, log10_p: float) -> float:
+        """log₁₀ of a corrected p-value."""
+        return corrected(log10_p, self.keys_tried, self.suspects_tested, self.looks)
+
+
+def verdict_on(
+    probe: Probe,
+    key: WatermarkKey,
+    corrections: Corrections,
+    level: float,
+    options: TestOptions | None = None,
+    *,
+    statistic: Statistic | None = None,
+    spectrum_by: SpectrumStatistic | None = None,
+) -> DetectionResult:
+    """Test a probe; a bare result, which refers to no commitment.
+
+    By default the newest statistic and the newest P_snr that apply are used; a replay gives those that it needs.
+    """
+    check_belongs(probe, key)
+    level = check_level(level)
+    statistic = statistic or newest_for(STATISTICS, probe, key)
+    spectrum_by = spectrum_by or newest_for(SPECTRA, probe, key)
+    found = statistic.test(probe, key, options or TestOptions())
+    spectrum = spectrum_by.spectrum(probe, key)
+    snr_p = None
+    if found.null_samples is not None:
+        snr_p = spectrum_by.p_value(spectrum, key, min(len(found.null_samples), _MOST_KEYS_FOR_P_SNR))
+    test = found.test
+    verdict, needed, explanation = judge(test, level, corrections)
+    return DetectionResult(
+        verdict=verdict,
+        log10_p=corrections.correct(test.log10_p),
+        log10_bound=corrections.correct(test.log10_bound),
+        z_score=test.z_score,
+        p_snr=spectrum.p_snr,
+        p_snr_p_value=snr_p,
+        n_probes=found.n_probes,
+        n_tokens=test.n_tokens,
+        n_effective=test.n_effective,
+        n_queries=probe.n_queries,
+        level=level,
+        keys_tried=int(corrections.keys_tried),
+        suspects_tested=int(corrections.suspects_tested),
+        looks=int(corrections.looks),
+        statistic=statistic.name,
+        variant=found.variant,
+        tokens_needed=needed,
+        explanation=explanation,
+        key_fingerprint=key.fingerprint,
+        key_commitment=key.commitment(),
+        probe_digest=probe.digest(),
+        frequency=key.frequency,
+        frequencies=spectrum.frequencies.tolist(),
+        powers=spectrum.powers.tolist(),
+        hash_values=spectrum.hashes.tolist(),
+        target_values=spectrum.values.tolist(),
+        null_mean=test.mean,
+        null_sd=test.sd,
+        observed=test.statistic,
+        suspect=probe.suspect_name,
+        target_label=key.target_label,
+        settings={
+            **key_settings(key),
+            "p_snr": spectrum_by.name,
+            "logged_counts": False,
+            "simulated_keys": 0,
+            **found.settings,
+        },
+        versions=library_versions(),
+        created_at=datetime.now(UTC).isoformat(timespec="seconds"),
+        probe=probe,
+        null_samples=found.null_samples,
+    )
+
+
+def judge(test: ExactTest, level: float, corrections: Corrections) -> tuple[Verdict, int | None, str]:
+    """The verdict, how many distinct tokens an undecided one would need, and a sentence that says why."""
+    if corrections.correct(test.log10_bound) <= math.log10(level):
+        return "detected", None, f"An unrelated model would look this marked with a chance below {level:g}."
+    wanted = level / (corrections.keys_tried * corrections.suspects_tested * corrections.looks)
+    if corrections.correct(test.log10_p) < math.log10(SUGGESTIVE):
+        needed = math.ceil(tokens_needed(test, wanted) * test.n_tokens)
+        return (
+            "undecided",
+            needed,
+            f"The answers lean towards the key, but not beyond doubt; about {needed} distinct tokens like these would "
+            f"decide (there were {test.n_tokens}).",
+        )
+    # What a mark of the smallest effect needs to be found 19 times in 20 (z² = U ln(1 + γ²)), against what there was.
+    least = (math.sqrt(-2.0 * math.log(wanted)) + 1.64) ** 2 / math.log1p(SMALLEST_EFFECT**2)
+    if test.n_effective < least:
+        needed = math.ceil(least / max(test.n_effective, 1.0) * test.n_tokens)
+        return (
+            "undecided",
+            needed,
+            f"{test.n_tokens} distinct tokens are too few to find a faint mark; about {needed} would do.",
+        )
+    return (
+        "not detected",
+        None,
+        f"The answers show no sign of the key; a mark of {SMALLEST_EFFECT:g} standard deviations per token would most "
+        "likely have shown. Fainter ones may need more.",
+    )
+
+
+def key_settings(key: WatermarkKey) -> dict[str, Any]:
+    """What of a key a result's figures depend on, beside the frequency and the target class."""
+    return {
+        "task": key.task,
+        "tau": key.tau,
+        "law": key.law,
+        "scope": key.scope,
+        "hash_rule": key.hash_rule.name,
+    }
+
+
+def library_versions() -> dict[str, str]:
+    """The versions that a result was found with."""
+    return {**{name: _version(name) for name in _LIBRARIES}, "python": platform.python_version()}
+
+
+_version = cache(version)  # each reads and parses a file
+
+
+def check_belongs(probe: Probe, key: WatermarkKey) -> None:
+    """That probe and key are of the same task, labels and tokenizer."""
+    if probe.task != key.task or probe.labels != key.labels:
+        raise KeyMismatchError(
+            f"the probe is of a {probe.task} model with labels {list(probe.labels)}; the key {key.fingerprint} is for "
+            f"{key.task} with {list(key.labels)}"
+        )
+    fingerprints = {probe.tokenizer_fingerprint, key.tokenizer_fingerprint} - {None}
+    if len(fingerprints) > 1 or probe.input_ids.max(initial=0) >= key.vocab_size:
+        raise KeyMismatchError(f"the probe's tokens are not those of the key {key.fingerprint}'s tokenizer")
