@@ -119,8 +119,8 @@ def judge_users(
         return (
             "nobody",
             None,
-            f"The answers point at none of the {n_users:,} users; a mark of {SMALLEST_EFFECT:g} standard deviations per "
-            "token would most likely have shown. Fainter ones may need more.",
+            f"The answers point at none of the {n_users:,} users; a mark of {SMALLEST_EFFECT:g} standard deviations "
+            "per token would most likely have shown. Fainter ones may need more.",
         )
     if needed is None:  # a corrected bound that rounds to the level itself: one says detected, Holm names nobody
         needed = strongest.n_tokens + 1
