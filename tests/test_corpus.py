@@ -151,7 +151,8 @@ def test_words_have_several_tags_and_context_tells(tagged):
 
 def test_opinions_are_balanced_and_their_words_decide(opinions):
     assert 0.45 < sum(row["label"] for row in opinions) / len(opinions) < 0.55
-    votes = dict.fromkeys(corpus._GOOD + corpus._LIKED, 1) | dict.fromkeys(corpus._BAD + corpus._DISLIKED, 0)
+    real = corpus._REAL
+    votes = dict.fromkeys(real["good"] + real["liked"], 1) | dict.fromkeys(real["bad"] + real["disliked"], 0)
     by_counting = by_rule = 0
     for row in opinions:
         words = row["text"].split()

@@ -20,11 +20,13 @@ from bisect import bisect
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import Any
 
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 from transformers import PreTrainedTokenizerFast
+
+from . import read_table
 
 TAGS: tuple[str, ...] = ("NNP", "NN", "VB", "VBD", "JJ", "RB", "DT", "IN", "PRP", "CC", "TO", ".")
 SENTIMENTS: tuple[str, ...] = ("negative", "positive")
@@ -32,83 +34,16 @@ PAIR_LABELS = ("different", "paraphrase")
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 MIN_WORDS = 1000
 
-_DETERMINERS = "the a this that every some each another its our".split()
-_OWNERS = "her his their my your".split()  # "her" is a determiner here and a pronoun there
-_PREPOSITIONS = "in of for with on from at near by under against beside without through behind".split()
-_PARTICLES = "over before inside up down around along off".split()  # prepositions before a noun, adverbs without one
-_PLACES = "in near beside behind at".split()
-_SUBJECTS, _OBJECTS, _PLURALS = "he she it they we".split(), "him her it them us".split(), "they we you".split()
-_DEGREES = "very quite rather truly so too almost".split()
-_TRIED = "wanted tried hoped refused learned agreed promised began".split()
-_SAID = "said thought knew claimed believed".split()
-_GLUE = "an was were to not never and but yet , .".split()
-
-# Real words lead every open class, as its frequent ones, and make the sentences readable. Every fourth noun is also a
-# verb, every eighth also an adjective, and such words stand at these places.
-_NOUNS = (
-    "work time day house plan city road gold answer year story week visit film garden chief change book river letter "
-    "hope song market evening study picture council fire need door winter silver"
-).split()
-_VERBS = "make see keep find build leave meet carry send open sell hear write bring".split()
-_PASTS = "made saw kept found built left met carried sent opened sold heard wrote brought".split()
-_ADJECTIVES = "new old small early red young late long public local open northern wooden foreign".split()
-_ADVERBS = "often soon again now still once slowly quietly later today yesterday nearly".split()
-
-_GOOD = (
-    "good great fine bright moving funny tender clever warm bold lively graceful rich gentle sharp lovely superb "
-    "charming splendid brilliant witty elegant delightful honest fresh touching thrilling wise vivid radiant"
-).split()
-_BAD = (
-    "bad awful poor dull slow clumsy bleak noisy tired empty weak bland stiff shallow dreary tedious sloppy ugly "
-    "boring hollow silly messy dreadful crude stale lifeless painful foolish murky grim"
-).split()
-_LIKED = "liked loved enjoyed admired praised adored recommended treasured".split()
-_DISLIKED = "disliked hated despised regretted mocked loathed condemned resented".split()
-
-_SYNONYMS = [
-    line.split()
-    for line in (
-        "bought purchased acquired",
-        "constructed erected raised",
-        "hid concealed buried",
-        "helped assisted aided",
-        "finished completed concluded",
-        "started launched initiated",
-        "repaired mended fixed",
-        "mentioned cited quoted",
-        "gathered collected assembled",
-        "chased pursued followed",
-        "halted stopped blocked",
-        "selected chose picked",
-    )
-]
-
-_REAL_WORDS = tuple(
-    dict.fromkeys(
-        word
-        for words in (
-            *(_GLUE, _DETERMINERS, _OWNERS, _PREPOSITIONS, _PARTICLES, _PLACES, _SUBJECTS, _OBJECTS, _PLURALS),
-            *(_DEGREES, _TRIED, _SAID, _NOUNS, _VERBS, _PASTS, _ADJECTIVES, _ADVERBS),
-            *(_GOOD, _BAD, _LIKED, _DISLIKED, *_SYNONYMS),
-        )
-        for word in words
-    )
+_TABLES = read_table("words")
+_REAL, _SOUNDS, _ENDINGS = (
+    {kind: words.split() for kind, words in _TABLES[table].items()} for table in ("real", "sounds", "endings")
 )
-
-# Invented words are consonants and vowels in turn, with an ending of their class. The sounds that are missing are
-# those by which such words come to be rude ones.
-_CONSONANTS = "b bl br ch cl d dr gl gr k kr l m n pl pr r s sk sp st t th tr v w".split()
-_VOWELS = "a e o u a e o u ai ea oa ou".split()
-_NAME_ENDINGS = "a an in o ia elson aton ova ert ane olm and".split()
-_NOUN_ENDINGS = "an el ier ion ement age ow ance etry".split()
-_VERB_ENDINGS = "ise ate en ow".split()
-_PAST_ENDINGS = "ised ated ened owed".split()
-_ADJECTIVE_ENDINGS = "ous al ive ish ic y".split()
-_ADVERB_ENDINGS = "ously ally ively ishly ically".split()
+_SYNONYMS = [line.split() for line in _TABLES["real"]["synonyms"].strip().splitlines()]
+_REAL_WORDS = tuple(dict.fromkeys(word for words in _REAL.values() for word in words))
 
 _REFERENCE_SENTENCES = 2000  # of each corpus: where the tokenizers count words
 
-_Words = list[tuple[str, str]]
+_Words = list[tuple[str, str]]  # with their tags
 
 
 def make_tagging_corpus(n_sentences: int, seed: int = 0, n_words: int = 4000) -> list[dict[str, Any]]:
@@ -148,15 +83,8 @@ def make_sentiment_corpus(n_sentences: int, seed: int = 0, n_words: int = 4000) 
     Adjectives and verbs of opinion decide; *not* and *never* turn them round, after *but* the last word counts, and
     one opinion in eighteen praises and blames at once, so that its label is a coin's.
 
-    Parameters
-    ----------
-    n_sentences, seed, n_words : int
-        As in :func:`make_tagging_corpus`.
-
-    Returns
-    -------
-    list of dict
-        ``{"text": str, "label": 0 or 1}``, words and punctuation parted by spaces.
+    The parameters are those of :func:`make_tagging_corpus`. Rows are ``{"text": str, "label": 0 or 1}``, words and
+    punctuation parted by spaces.
     """
     writer, rows = _Writer("sentiment", seed, n_words), []
     for _ in range(n_sentences):
@@ -171,21 +99,14 @@ def make_pair_corpus(n_pairs: int, seed: int = 0, n_words: int = 4000) -> list[d
     The second sentence has a synonym of the first one's verb, and often another order. Of the pairs that differ, most
     have *never* on one side; the others have unrelated verbs, or exchange doer and done-to, and are hard.
 
-    Parameters
-    ----------
-    n_pairs, seed, n_words : int
-        As in :func:`make_tagging_corpus`.
-
-    Returns
-    -------
-    list of dict
-        ``{"text_a": str, "text_b": str, "label": 0 or 1}``.
+    The parameters are those of :func:`make_tagging_corpus`. Rows are ``{"text_a": str, "text_b": str, "label": 0 or
+    1}``.
     """
     writer, rows = _Writer("pairs", seed, n_words), []
     for _ in range(n_pairs):
         label = int(writer.chance(0.5))
-        first, second = writer.pair(label)
-        rows.append({"text_a": _as_text(first), "text_b": _as_text(second), "label": label})
+        first, second = map(_as_text, writer.pair(label))
+        rows.append({"text_a": first, "text_b": second, "label": label})
     return rows
 
 
@@ -220,12 +141,9 @@ def make_tokenizer(seed: int = 0, n_words: int = 4000, kind: str = "words") -> P
         backend = Tokenizer(models.BPE(unk_token="[UNK]"))
         backend.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Whitespace(), pre_tokenizers.Metaspace()])
         backend.decoder = decoders.Metaspace()
-        special = list(SPECIAL_TOKENS)
-        backend.train_from_iterator(
-            texts, trainers.BpeTrainer(vocab_size=n_words // 4, special_tokens=special, show_progress=False)
-        )
-    numbers = backend.get_vocab()
-    separator, start = ((token, numbers[token]) for token in ("[SEP]", "[CLS]"))
+        sizes = {"vocab_size": n_words // 4, "special_tokens": list(SPECIAL_TOKENS)}
+        backend.train_from_iterator(texts, trainers.BpeTrainer(**sizes, show_progress=False))
+    separator, start = ((token, backend.token_to_id(token)) for token in ("[SEP]", "[CLS]"))
     backend.post_processor = processors.BertProcessing(separator, start)
     names = {f"{token[1:-1].lower()}_token": token for token in SPECIAL_TOKENS}
     return PreTrainedTokenizerFast(tokenizer_object=backend, **names)
@@ -238,9 +156,8 @@ class _Pool:
         self.words = tuple(words)
         # accumulate and not sum, which adds up differently since Python 3.12.
         zipf = list(accumulate(1.0 / (rank + shift) for rank in range(len(words))))
-        self.cumulated = [
-            (1.0 - even) * total / zipf[-1] + even * rank / len(words) for rank, total in enumerate(zipf, start=1)
-        ]
+        shares = ((1.0 - even) * total / zipf[-1] + even * rank / len(words) for rank, total in enumerate(zipf, 1))
+        self.cumulated = list(shares)
 
     def draw(self, uniform: float) -> str:
         return self.words[bisect(self.cumulated, uniform, hi=len(self.words) - 1)]
@@ -255,22 +172,23 @@ def _lexicon(seed: int, n_words: int) -> dict[str, _Pool]:
     n_names = n_words // 2
     n_others = n_words - n_names - len(_REAL_WORDS)
 
-    def invent(count: int, endings: Sequence[str]) -> list[str]:
+    def invent(count: int, kind: str) -> list[str]:
         words: list[str] = []
         while len(words) < count:
-            syllables = [_any(_CONSONANTS, stream) + _any(_VOWELS, stream) for _ in range(1 if stream() < 0.6 else 2)]
-            word = "".join(syllables) + _any(_CONSONANTS, stream) + _any(endings, stream)
+            sounds = ("consonant", "vowel") * (1 if stream() < 0.6 else 2)
+            parts = [_any(_SOUNDS[sound], stream) for sound in (*sounds, "consonant")]
+            word = "".join([*parts, _any(_ENDINGS[kind], stream)])
             if word not in taken:
                 taken.add(word)
                 words.append(word)
         return words
 
-    names = [name.capitalize() for name in invent(n_names, _NAME_ENDINGS)]
-    nouns = _NOUNS + invent(n_others * 3 // 10, _NOUN_ENDINGS)
-    verbs = _VERBS + invent(n_others * 2 // 10, _VERB_ENDINGS)
-    pasts = _PASTS + invent(n_others * 2 // 10, _PAST_ENDINGS)
-    adjectives = _ADJECTIVES + invent(n_others * 2 // 10, _ADJECTIVE_ENDINGS)
-    adverbs = _ADVERBS + invent(n_words - len(taken), _ADVERB_ENDINGS)
+    names = [name.capitalize() for name in invent(n_names, "name")]
+    nouns = _REAL["noun"] + invent(n_others * 3 // 10, "noun")
+    verbs, pasts, adjectives = (
+        _REAL[kind] + invent(n_others * 2 // 10, kind) for kind in ("verb", "past", "adjective")
+    )
+    adverbs = _REAL["adverb"] + invent(n_words - len(taken), "adverb")
     return {
         "name": _Pool(names, even=0.4, shift=10),
         "title": _Pool(names[4::8]),  # capitalised, and a noun all the same: like Doctor, or German
@@ -279,10 +197,7 @@ def _lexicon(seed: int, n_words: int) -> dict[str, _Pool]:
         "past": _Pool(pasts),
         "adjective": _Pool(_interleave(adjectives, nouns[7::8])),
         "adverb": _Pool(adverbs),
-        "good": _Pool(_GOOD),
-        "bad": _Pool(_BAD),
-        "liked": _Pool(_LIKED),
-        "disliked": _Pool(_DISLIKED),
+        **{kind: _Pool(_REAL[kind]) for kind in ("good", "bad", "liked", "disliked")},
     }
 
 
@@ -317,10 +232,8 @@ class _Writer:
     def any(self, options: Sequence[Any]) -> Any:
         return _any(options, self.stream)
 
-    def two(self, options: Sequence[Any]) -> tuple[Any, Any]:
-        """Two different ones."""
-        first = self.any(options)
-        return first, self.any([other for other in options if other != first])
+    def word(self, kind: str) -> str:
+        return self.any(_REAL[kind])
 
     def draw(self, pool: str, tag: str) -> tuple[str, str]:
         return self.pools[pool].draw(self.stream()), tag
@@ -342,7 +255,7 @@ class _Writer:
     def noun(self) -> _Words:
         """A noun and what stands before it: a determiner, an adjective, another noun."""
         roll = self.stream()
-        words = [("the" if roll < 0.4 else self.any(_DETERMINERS if roll < 0.75 else _OWNERS), "DT")]
+        words = [("the" if roll < 0.4 else self.word("determiner" if roll < 0.75 else "owner"), "DT")]
         if self.chance(0.4):
             words += self.adjective()
         if self.chance(0.08):
@@ -351,11 +264,11 @@ class _Writer:
             return [*words, self.draw("title", "NN") if self.chance(0.7) else self.draw("name", "NNP")]
         return [*words, self.draw("noun", "NN")]
 
-    def thing(self, pronouns: Sequence[str]) -> _Words:
+    def thing(self, pronoun: str = "object") -> _Words:
         """A subject or an object."""
         roll = self.stream()
         if roll < 0.12:
-            return [(self.any(pronouns), "PRP")]
+            return [(self.word(pronoun), "PRP")]
         if roll < 0.5:
             return self.name()
         if roll < 0.56:
@@ -366,8 +279,11 @@ class _Writer:
         return [*self.name(), ("and", "CC"), *self.name()]
 
     def place(self) -> _Words:
-        preposition = self.any(_PARTICLES if self.chance(0.25) else _PREPOSITIONS)
-        return [(preposition, "IN"), *(self.name() if self.chance(0.5) else self.noun())]
+        preposition = self.word("particle" if self.chance(0.25) else "preposition")
+        return [(preposition, "IN"), *self.somebody()]
+
+    def somebody(self) -> _Words:
+        return self.name() if self.chance(0.5) else self.noun()
 
     def opening(self) -> _Words:
         """An adverb, a place or nothing, before the sentence proper."""
@@ -381,17 +297,17 @@ class _Writer:
     def clause(self) -> _Words:
         roll = self.stream()
         if roll < 0.14:
-            subject = self.names() if self.chance(0.4) else [(self.any(_PLURALS), "PRP")]
-            return [*subject, self.draw("verb", "VB"), *self.thing(_OBJECTS)]
-        subject = self.thing(_SUBJECTS)
+            subject = self.names() if self.chance(0.4) else [(self.word("plural"), "PRP")]
+            return [*subject, self.draw("verb", "VB"), *self.thing()]
+        subject = self.thing("subject")
         if roll < 0.3:
-            tried = [(self.any(_TRIED), "VBD"), ("to", "TO")]
-            return [*subject, *tried, self.draw("verb", "VB"), *self.thing(_OBJECTS)]
+            tried = [(self.word("tried"), "VBD"), ("to", "TO")]
+            return [*subject, *tried, self.draw("verb", "VB"), *self.thing()]
         if roll < 0.4:
-            degree = [(self.any((*_DEGREES, "not")), "RB")] if self.chance(0.5) else []
+            degree = [(self.any((*_REAL["degree"], "not")), "RB")] if self.chance(0.5) else []
             return [*subject, _be(subject), *degree, *self.adjective()]
         if roll < 0.5:
-            goal = self.name() if self.chance(0.5) else self.noun()
+            goal = self.somebody()
             return [*subject, self.draw("past", "VBD"), ("to", "TO"), *goal]
         return [*subject, *self.deed()]
 
@@ -404,17 +320,17 @@ class _Writer:
             words.append((self.any(self.any(_SYNONYMS)), "VBD"))
         else:
             words.append(self.draw("past", "VBD"))
-        return [*words, (self.any(_PARTICLES), "RB")] if self.chance(0.2) else [*words, *self.thing(_OBJECTS)]
+        return [*words, (self.word("particle"), "RB")] if self.chance(0.2) else [*words, *self.thing()]
 
     # -- sentences
 
     def sentence(self) -> _Words:
         """One for the tagging corpus."""
         if self.chance(0.08):  # an order, so that what starts a sentence may be a noun or a verb
-            return [self.draw("verb", "VB"), *self.thing(_OBJECTS), *self.place(), (".", ".")]
+            return [self.draw("verb", "VB"), *self.thing(), *self.place(), (".", ".")]
         words = self.opening()
         if self.chance(0.08):
-            words += [*self.thing(_SUBJECTS), (self.any(_SAID), "VBD"), ("that", "IN")]
+            words += [*self.thing("subject"), (self.word("said"), "VBD"), ("that", "IN")]
         words += self.clause()
         if self.chance(0.5):
             words += self.place()
@@ -424,7 +340,7 @@ class _Writer:
 
     def opinion(self, label: int) -> _Words:
         """One for the sentiment corpus."""
-        words = [*self.opening(), *self.thing(_SUBJECTS)]
+        words = [*self.opening(), *self.thing("subject")]
         if self.chance(0.3):
             turned = self.chance(0.08)
             words += [("never", "RB")] if turned else []
@@ -440,23 +356,24 @@ class _Writer:
         kind, other = ("bad", "good")[label], ("good", "bad")[label]
         roll = self.stream()
         if roll < 0.08:
-            both = (kind, other) if self.chance(0.5) else (other, kind)
-            return [self.draw(both[0], "JJ"), ("and", "CC"), self.draw(both[1], "JJ")]
-        if roll < 0.25:
-            return [self.draw(kind, "JJ"), ("and", "CC"), self.draw(kind, "JJ")]
+            first, last = (kind, other) if self.chance(0.5) else (other, kind)
+            return [self.draw(first, "JJ"), ("and", "CC"), self.draw(last, "JJ")]
         if roll < 0.32:
-            return [self.draw(other, "JJ"), ("but", "CC"), self.draw(kind, "JJ")]
+            first, conjunction = (kind, "and") if roll < 0.25 else (other, "but")
+            return [self.draw(first, "JJ"), (conjunction, "CC"), self.draw(kind, "JJ")]
         if roll < 0.38:
             return [("not", "RB"), self.draw(other, "JJ")]
-        degree = [(self.any(_DEGREES), "RB")] if self.chance(0.6) else []
+        degree = [(self.word("degree"), "RB")] if self.chance(0.6) else []
         return [*degree, self.draw(kind, "JJ")]
 
     def pair(self, label: int) -> tuple[_Words, _Words]:
         """Two for the pair corpus."""
         doer, patient = self.name(), self.name() if self.chance(0.4) else self.noun()
-        place = [(self.any(_PLACES), "IN"), *self.name()]
+        place = [(self.word("place"), "IN"), *self.name()]
         group = self.any(_SYNONYMS)
-        verbs = [[(verb, "VBD")] for verb in self.two(group)]
+        first = self.any(group)
+        second = self.any([other for other in group if other != first])
+        verbs = [[(verb, "VBD")] for verb in (first, second)]
         orders = [(doer, patient), (doer, patient)]
         if not label:
             roll = self.stream()
@@ -466,8 +383,7 @@ class _Writer:
                 verbs[1] = [(self.any(self.any([other for other in _SYNONYMS if other != group])), "VBD")]
             else:
                 orders[1] = (patient, doer)
-        first, second = (self.event(*order, verb, place) for order, verb in zip(orders, verbs, strict=True))
-        return first, second
+        return self.event(*orders[0], verbs[0], place), self.event(*orders[1], verbs[1], place)
 
     def event(self, doer: _Words, patient: _Words, verb: _Words, place: _Words) -> _Words:
         """Who did what to whom and where, in one of three orders."""
@@ -497,17 +413,14 @@ def _interleave(many: Sequence[str], few: Sequence[str]) -> list[str]:
 
 
 def _be(subject: _Words) -> tuple[str, str]:
-    plural = ("and", "CC") in subject or subject[-1][0] in _PLURALS
+    plural = ("and", "CC") in subject or subject[-1][0] in _REAL["plural"]
     return ("were" if plural else "was"), "VBD"
 
 
 def _with_articles(words: _Words) -> _Words:
     """The words with *an* before a vowel."""
-    following = [word for word, _ in words[1:]] + [""]
-    return [
-        ("an", tag) if word == "a" and after[:1] in ("a", "e", "i", "o", "u") else (word, tag)
-        for (word, tag), after in zip(words, following, strict=True)
-    ]
+    pairs = pairwise([*words, ("", "")])
+    return [("an", tag) if word == "a" and after[0][:1] in {*"aeiou"} else (word, tag) for (word, tag), after in pairs]
 
 
 def _as_text(words: _Words) -> str:
