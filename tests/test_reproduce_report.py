@@ -15,7 +15,16 @@ from drw_hf.experiments.goals import goals_table
 from drw_hf.experiments.jobs import EPSILONS, GOLD, UNWATERMARKED, WATERMARKED, Student
 from drw_hf.experiments.modes import MODES
 from drw_hf.experiments.power import check_plan
-from drw_hf.experiments.results import Results, by_category, by_limit, by_rule, by_tau, load, mean_average_precision
+from drw_hf.experiments.results import (
+    Place,
+    Results,
+    by_category,
+    by_limit,
+    by_rule,
+    by_tau,
+    load,
+    mean_average_precision,
+)
 from drw_hf.experiments.scoring import SPECTRUM
 from drw_hf.experiments.write_up import what_was_run, write_up
 
@@ -166,9 +175,8 @@ def test_a_cell_with_fewer_students_than_its_row_says_so():
 def test_one_is_written_only_for_a_perfect_ranking():
     thieves = [line for seed in range(200) for line in lines_of(Student("ner", WATERMARKED, seed=seed), scored(seed))]
     results = results_of(*thieves, *lines_of(Student("ner", GOLD), scored(1)))
-    found = mean_average_precision(
-        results.positives("tiny", "ner", "soft"), results.negatives("tiny", "ner", "soft"), "z, queries"
-    )
+    here = Place(results, "tiny", "ner")
+    found = mean_average_precision(here.positives("soft"), here.negatives("soft"), "z, queries")
     assert 0.995 < found[0] < 1.0
     assert cells(tables.table_1_detection(results), "NER", "tiny", "soft")["z, queries"] == "> 0.99"
     assert cells(goals_table(results), "mAP of z on the queries is 1.00, soft")["NER, tiny"].startswith("**no**")
@@ -258,7 +266,7 @@ def test_every_mode_counts_its_own_probes_and_innocents_under_its_own_key():
     assert [row["mAP of P_snr"] for row in rows.values()] == ["1.00", "—", "0.50"]
     assert rows["default"]["z, queries / unseen"] == "9.0 / 5.0" and rows["default"]["student"] == "80.0"
     # The baseline's divergence is from answers under the default key.
-    innocents = results.negatives("tiny", "pos", "soft", "paper-code")
+    innocents = Place(results, "tiny", "pos").negatives("soft", "paper-code")
     assert len(innocents) == 1 and innocents["JSD, all positions"].isna().all()
     # The innocent is in the default table once, with the default key's score.
     assert cells(tables.table_2(results), "POS", "tiny", "soft", "negative")["n"] == "1"

@@ -4,6 +4,8 @@ Every function draws into one PNG and returns its path; where there is nothing t
 None.
 """
 
+import dataclasses
+import itertools
 import math
 import os
 import re
@@ -20,6 +22,8 @@ from .lines import Record
 from .results import (
     P_SNR,
     WHERE,
+    Find,
+    Place,
     Results,
     Setting,
     Z,
@@ -38,7 +42,15 @@ from .tasks import TASKS
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-Find = Callable[[Results, str, str], list[Setting]]
+_SOFT = Student(CASE_TASK, WATERMARKED, seed=CASE_SEED)
+_PANELS = {  # of the case study: titles, students, and what they were probed with
+    "a": ("gold labels", Student(CASE_TASK, GOLD, seed=CASE_SEED), "queries"),
+    "b": ("soft labels", _SOFT, "queries"),
+    "c": ("hard labels", dataclasses.replace(_SOFT, labels="hard"), "queries"),
+    "d": ("soft labels, wrong key", _SOFT, "wrong key"),
+    "e": ("soft labels, unseen text", _SOFT, "unseen"),
+    "f": ("soft labels, another encoder", dataclasses.replace(_SOFT, encoder="other"), "queries"),
+}
 
 # Readable in black and white: shapes and line styles differ, not colours alone.
 _INK, _MARK, _LIGHT = "0.15", "#b5232a", "0.65"
@@ -81,49 +93,37 @@ def case_study(results: Results, path: str | os.PathLike, profile: str | None = 
     They are those of a profile, by default of the first that has any. A student that starts from another encoder may
     come from another profile, which its title names.
     """
-    cases = {name: _cases(results, name) for name in results.profiles}
-    profile = next((name for name, found in cases.items() if found), None) if profile is None else profile
-    if profile is None or not cases.get(profile):
+    cases = {name: found for name in results.profiles if (found := _cases(results, name))}
+    profile = next(iter(cases), "") if profile is None else profile
+    if profile not in cases:
         return None
     chosen = dict(cases[profile])
     for name, found in cases.items():
-        if "f" in found and "f" not in chosen:
+        if "f" in found:
             title, record = found["f"]
-            chosen["f"] = (f"{title} (profile {name})", record)
-    missing = dict.fromkeys("abcde", "not run yet") | {"f": "a student of another encoder was not run"}
+            chosen.setdefault("f", (f"{title} (profile {name})", record))
+    frequency = Place(results, profile, CASE_TASK).mark_setting("frequency")
     figure = _figure(12, 10.5)
     panels, legend = figure.subfigures(2, 1, height_ratios=(30, 1))
     handles: list[Any] = []
     panels.suptitle(f"{TASKS[CASE_TASK].title}, {profile}", fontsize=12)
-    for letter, part in zip("abcdef", panels.subfigures(3, 2, wspace=0.03, hspace=0.03).flat, strict=True):
+    for letter, part in zip(_PANELS, panels.subfigures(3, 2, wspace=0.03, hspace=0.03).flat, strict=True):
         if letter in chosen:
-            drawn = _plot_case(part, letter, *chosen[letter], results.mark_setting(profile, "frequency"))
-            handles = max(handles, drawn, key=len)
+            handles = max(handles, _plot_case(part, letter, *chosen[letter], frequency), key=len)
         else:
             axes = part.subplots()
             axes.set_axis_off()
-            axes.text(0.5, 0.5, f"({letter}) {missing[letter]}", ha="center", va="center", color="0.4")
+            missing = "a student of another encoder was not run" if letter == "f" else "not run yet"
+            axes.text(0.5, 0.5, f"({letter}) {missing}", ha="center", va="center", color="0.4")
     legend.legend(handles=handles, loc="center", ncols=3, fontsize=10, markerscale=2, frameon=False)
     return _save(figure, path)
 
 
 def _cases(results: Results, profile: str) -> dict[str, tuple[str, Record]]:
     """Titles and scores of the panels for which there are curves."""
-
-    def scores(student: Student, part: str) -> Record:
-        return results.record(profile, f"score {student.name}").get(part) or {}
-
-    soft = Student(CASE_TASK, WATERMARKED, "soft", CASE_SEED)
     found = {
-        "a": ("gold labels", scores(Student(CASE_TASK, GOLD, seed=CASE_SEED), "queries")),
-        "b": ("soft labels", scores(soft, "queries")),
-        "c": ("hard labels", scores(Student(CASE_TASK, WATERMARKED, "hard", CASE_SEED), "queries")),
-        "d": ("soft labels, wrong key", scores(soft, "wrong key")),
-        "e": ("soft labels, unseen text", scores(soft, "unseen")),
-        "f": (
-            "soft labels, another encoder",
-            scores(Student(CASE_TASK, WATERMARKED, "soft", CASE_SEED, encoder="other"), "queries"),
-        ),
+        letter: (title, results.record(profile, f"score {student.name}").get(part, {}))
+        for letter, (title, student, part) in _PANELS.items()
     }
     return {letter: entry for letter, entry in found.items() if "curve" in entry[1]}
 
@@ -135,14 +135,10 @@ def _plot_case(part: Any, letter: str, title: str, record: Record, frequency: fl
     power = "none" if snr is None else f"{snr:.1f}"
     p = small_p(record["exact"]["log10_p"])
     part.suptitle(f"({letter}) {title}: $P_{{snr}}$ = {power}, p = {p}", fontsize=11)
-    dots = {"linestyle": "none", "marker": ".", "rasterized": True}
-    size = 2.5 if len(curve["hash"]) > 500 else 4
-    handles = answers.plot(
-        curve["hash"], curve["victim"], color=_LIGHT, markersize=size + 2, label="the victim's answers", **dots
-    )
-    handles += answers.plot(
-        curve["hash"], curve["suspect"], color=_MARK, markersize=size, label="the suspect's answers", **dots
-    )
+    size, handles = 2.5 if len(curve["hash"]) > 500 else 4, []
+    for who, color, markersize in (("victim", _LIGHT, size + 2), ("suspect", _MARK, size)):
+        dots = {"color": color, "markersize": markersize, "rasterized": True, "label": f"the {who}'s answers"}
+        handles += answers.plot(curve["hash"], curve[who], ".", **dots)
     answers.set(xlabel="hash g(x)", ylabel=f"probability of {TASKS[CASE_TASK].target}", xlim=(0, 1))
     answers.set_ylim(-0.03, 1.03)
     spectrum.plot(SPECTRUM, curve["power"], "-", color=_INK, linewidth=0.9)
@@ -161,48 +157,50 @@ def _plot_case(part: Any, letter: str, title: str, record: Record, frequency: fl
 
 def accuracy_against_epsilon(results: Results, path: str | os.PathLike) -> Path | None:
     """Accuracy of protected answers against ε: measured, expected and bounded, a panel for each task and profile."""
-    places = [place for place in results.places if results.levels(*place)]
+    places = [place for place in results.places if place.levels]
     if not places:
         return None
     columns = min(3, len(places))
     rows = math.ceil(len(places) / columns)
     figure = _figure(max(8, 4 * columns), 3.6 * rows + 0.7)
     panels = figure.subplots(rows, columns, squeeze=False)
-    for axes in panels.flat[len(places) :]:
-        axes.set_axis_off()
-    for axes, place in zip(panels.flat, places, strict=False):
-        _plot_accuracy(axes, results, *place)
-        _describe(axes, place, xlabel="watermark level ε", ylabel="accuracy, %")
+    for axes, place in itertools.zip_longest(panels.flat, places):
+        if place is None:
+            axes.set_axis_off()
+        else:
+            _plot_accuracy(axes, place)
+            _describe(axes, place, xlabel="watermark level ε", ylabel="accuracy, %")
     return _save(figure, path, panels[0][0], ncols=min(columns + 1, 4))
 
 
-def _plot_accuracy(axes: Any, results: Results, profile: str, task: str) -> None:
-    clean = results.record(profile, f"accuracy {task}")["clean"]["accuracy"]
+def _plot_accuracy(axes: Any, place: Place) -> None:
+    clean = 100.0 * place.line("accuracy")["clean"]["accuracy"]
     titles = {"soft": "argmax soft", "hard": "sampling hard", ALL_DRAWN: "sampling hard, all drawn"}
     for labels, title in titles.items():
-        levels = [level for level in results.levels(profile, task) if level["labels"] == labels]
-        levels.sort(key=lambda level: level["epsilon"])
-        at, style = [level["epsilon"] for level in levels], _OF_LABELS[labels]
-        mean, low, high = (_per_cent(levels, name) for name in ("accuracy", "accuracy_low", "accuracy_high"))
+        at, levels = _course(place.levels, labels, "epsilon")
+        mean, low, high = (levels(name) for name in ("accuracy", "accuracy_low", "accuracy_high"))
         errors = [(mean - low).clip(0.0), (high - mean).clip(0.0)]  # a mean may lie outside by a rounding error
+        style = _OF_LABELS[labels]
         axes.errorbar(at, mean, errors, **style, markersize=4, linewidth=1.2, capsize=2, label=title)
         if labels == ALL_DRAWN:
             continue
         for name, line, width in (("expected", "--", 1.2), ("bound", ":", 1.2), ("paper_bound", "-.", 0.8)):
             # Costs are what theory and counting share: a victim that is too sure shifts all of its curves.
-            expected = 100.0 * clean - _per_cent(levels, "clean") + _per_cent(levels, name)
+            expected = clean - levels("clean") + levels(name)
             axes.plot(at, expected, line, color=style["color"], linewidth=width, label=f"{_COSTS[name]}, {labels}")
-    axes.axhline(100.0 * clean, color=_INK, linewidth=0.6, zorder=0, label="clean")
+    axes.axhline(clean, color=_INK, linewidth=0.6, zorder=0, label="clean")
 
 
-def _per_cent(levels: Sequence[Record], name: str) -> np.ndarray:
-    return 100.0 * np.array([level[name] for level in levels])
+def _course(levels: Sequence[Record], labels: str, varied: str) -> tuple[list[float], Callable[[str], np.ndarray]]:
+    """What was varied, in order, and a function from a figure's name to what it was there, in per cent."""
+    some = sorted((level for level in levels if level["labels"] == labels), key=lambda level: level[varied])
+    return [level[varied] for level in some], lambda name: 100.0 * np.array([level[name] for level in some])
 
 
 def map_against_epsilon(results: Results, path: str | os.PathLike) -> Path | None:
     """mAP of P_snr and of the exact test against ε, on queries and on unseen text."""
     found = _tried(results, by_epsilon)
-    found = {place: tried for place, tried in found.items() if len(results.negatives(*place, "hard"))}
+    found = {place: tried for place, tried in found.items() if len(place.negatives("hard"))}
     if not found:
         return None
     figure = _figure(10, 3.8 * len(found) + 0.4)
@@ -211,7 +209,7 @@ def map_against_epsilon(results: Results, path: str | os.PathLike) -> Path | Non
         for axes, where in zip(row, WHERE, strict=True):
             for labels in LABELS:
                 some = [(at, students) for at, kind, students in tried if kind == labels]
-                _plot_precision(axes, some, results.negatives(*place, labels), labels, where)
+                _plot_precision(axes, some, place.negatives(labels), labels, where)
             axes.axvline(_PAPER_PERFECT_FROM, **_DOTTED, label="the paper is perfect from here on")
             axes.set_xticks(sorted({at for at, _, _ in tried}))
             probed = "the students' queries" if where == "queries" else "unseen text"
@@ -274,7 +272,7 @@ def tau(results: Results, path: str | os.PathLike) -> Path | None:
     found = _tried(results, by_tau)
     if not found:
         return None
-    costs = {place: results.record(place[0], f"accuracy {place[1]}").get("taus", []) for place in found}
+    costs = {place: place.line("accuracy").get("taus", []) for place in found}
     columns = 3 if any(costs.values()) else 2
     figure = _figure(12 if columns == 3 else 10, 3.6 * len(found) + 0.4)
     panels = figure.subplots(len(found), columns, squeeze=False)
@@ -306,19 +304,17 @@ def _plot_against_tau(axes: Any, tried: Sequence[Setting], column: str, where: s
 
 def _plot_accuracy_against_tau(axes: Any, levels: Sequence[Record]) -> None:
     for labels in LABELS:
-        some = sorted((level for level in levels if level["labels"] == labels), key=lambda level: level["tau"])
-        curve = [level["tau"] for level in some], _per_cent(some, "accuracy")
-        axes.plot(*curve, **_OF_LABELS[labels], linewidth=1.2, markersize=4, label=f"victim, {labels}")
+        at, course = _course(levels, labels, "tau")
+        axes.plot(at, course("accuracy"), **_OF_LABELS[labels], linewidth=1.2, markersize=4, label=f"victim, {labels}")
     axes.legend(fontsize=8)
 
 
 # -- what figures share
 
 
-def _tried(results: Results, find: Find) -> dict[tuple[str, str], list[Setting]]:
-    """What was varied, by profile and task, where anything was."""
-    found = {place: find(results, *place) for place in results.places}
-    return {place: tried for place, tried in found.items() if tried}
+def _tried(results: Results, find: Find) -> dict[Place, list[Setting]]:
+    """What was varied, where anything was."""
+    return {place: tried for place in results.places if (tried := find(place))}
 
 
 def _figure(width: float, height: float) -> Any:
@@ -327,10 +323,10 @@ def _figure(width: float, height: float) -> Any:
     return Figure(figsize=(width, height), layout="constrained")
 
 
-def _describe(axes: Any, place: tuple[str, str], more: str = "", **described: Any) -> None:
+def _describe(axes: Any, place: Place, more: str = "", **described: Any) -> None:
     """Axes with a title that names profile and task."""
     axes.set(**described)
-    axes.set_title(f"{TASKS[place[1]].title}, {place[0]}{more}", fontsize=10)
+    axes.set_title(place.title + more, fontsize=10)
 
 
 def _save(figure: Any, path: str | os.PathLike, legend_of: Any = None, ncols: int = 1) -> Path:

@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import math
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,6 +29,7 @@ STATISTICS = (Z, LOG10_P, P_SNR, JSD, BLIND_Z, MEMORY_Z, MEMORY_LOG10_P, *POWER)
 EVERYWHERE = "JSD, all positions"  # on the queries alone
 
 Setting = tuple[Any, str, "DataFrame"]  # what was set, the kind of labels, the students
+Find = Callable[["Place"], list[Setting]]
 
 
 @dataclass(frozen=True)
@@ -43,10 +44,10 @@ class Results:
         return list(dict.fromkeys(record["profile"] for record in self.records))
 
     @property
-    def places(self) -> list[tuple[str, str]]:
-        """Profiles and tasks that were run, the tasks in the paper's order."""
+    def places(self) -> list["Place"]:
+        """What was run, the tasks in the paper's order."""
         there = {(record["profile"], record["task"]) for record in self.records if "task" in record}
-        return [(profile, task) for task in TASKS for profile in self.profiles if (profile, task) in there]
+        return [Place(self, name, task) for task in TASKS for name in self.profiles if (name, task) in there]
 
     @functools.cached_property
     def suspects(self) -> "DataFrame":
@@ -82,48 +83,70 @@ class Results:
         """The line of a job; empty if there is none."""
         return next((r for r in self.records if (r["profile"], r["job"]) == (profile, job)), {})
 
-    def mark_setting(self, profile: str, name: str) -> float | None:
+
+@dataclass(frozen=True, eq=False)
+class Place:
+    """What was run of a task with a profile."""
+
+    results: Results
+    profile: str
+    task: str
+
+    @property
+    def title(self) -> str:
+        """Task and profile."""
+        return f"{TASKS[self.task].title}, {self.profile}"
+
+    def line(self, kind: str) -> Record:
+        """The line of the task's ``victim`` or ``accuracy``; empty if there is none."""
+        return self.results.record(self.profile, f"{kind} {self.task}")
+
+    def mark_setting(self, name: str) -> float | None:
         """A setting of the profile's keys, where an experiment does not vary it."""
-        return self.record(profile, SETTINGS).get("key", {}).get(name)
+        return self.results.record(self.profile, SETTINGS).get("key", {}).get(name)
 
-    def of_setting(self, profile: str, *settings: Student) -> "DataFrame":
+    def students(self, *settings: Student) -> "DataFrame":
         """All suspects of these settings, whatever their seed."""
-        names = [setting.name for setting in settings]
-        return self.suspects[(self.suspects.profile == profile) & self.suspects.setting.isin(names)]
+        suspects, names = self.results.suspects, [setting.name for setting in settings]
+        return suspects[(suspects.profile == self.profile) & suspects.setting.isin(names)]
 
-    def positives(self, profile: str, task: str, labels: str, mode: str = "default", **settings: Any) -> "DataFrame":
+    def positives(self, labels: str, mode: str = "default", **settings: Any) -> "DataFrame":
         """Students of the watermarked victim, with exactly these settings beside the usual ones."""
-        return self.of_setting(profile, Student(task, WATERMARKED, labels, mode=mode, **settings))
+        return self.students(Student(self.task, WATERMARKED, labels, mode=mode, **settings))
 
-    def negatives(self, profile: str, task: str, labels: str, mode: str = "default") -> "DataFrame":
+    def negatives(self, labels: str, mode: str = "default") -> "DataFrame":
         """Students of the clean victim and of gold labels, under the key of a mode.
 
         Those of the clean victim's soft labels serve for hard ones too, where none of these were trained.
         """
-        gold, own, other = Student(task, GOLD), Student(task, UNWATERMARKED, labels), Student(task, UNWATERMARKED)
-        found = self.of_setting(profile, gold, own, other)
+        gold, own, other = (Student(self.task, *kind) for kind in ((GOLD,), (UNWATERMARKED, labels), (UNWATERMARKED,)))
+        found = self.students(gold, own, other)
         found = found[found.key == mode]
         clean = own if (found.setting == own.name).any() else other
         return found[found.setting.isin([gold.name, clean.name])]
 
-    def clean_merit(self, profile: str, task: str, figure: str | None = None) -> float | None:
+    def tried(self, name: str) -> list[Any]:
+        """The values that a field of the students has."""
+        here = self.results.suspects.student[self.results.suspects.profile == self.profile]
+        return list(dict.fromkeys(getattr(student, name) for student in here if student.task == self.task))
+
+    def clean_merit(self, figure: str | None = None) -> float | None:
         """What the victim gets right, in per cent; by the task's own figure, if none is named."""
-        measured = _merit(self.record(profile, f"accuracy {task}").get("clean"), task, figure)
-        return _merit(self.record(profile, f"victim {task}"), task, figure) if measured is None else measured
+        return self._merit({**self.line("victim"), **self.line("accuracy").get("clean", {})}, figure)
 
-    def levels(self, profile: str, task: str) -> list[Record]:
+    @property
+    def levels(self) -> list[Record]:
         """The accuracy of protected answers, by ε and kind of labels."""
-        return self.record(profile, f"accuracy {task}").get("levels") or []
+        return self.line("accuracy").get("levels", [])
 
-    def served_merit(
-        self, profile: str, task: str, labels: str, epsilon: float | None, figure: str | None = None
-    ) -> float | None:
+    def served_merit(self, labels: str, epsilon: float, figure: str | None = None) -> float | None:
         """What protected answers get right at one ε, in per cent, the mean over keys."""
-        if epsilon is None:
-            return None
-        levels = self.levels(profile, task)
-        at = (level for level in levels if level["labels"] == labels and math.isclose(level["epsilon"], epsilon))
-        return _merit(next(at, None), task, figure)
+        wanted = (one for one in self.levels if one["labels"] == labels and math.isclose(one["epsilon"], epsilon))
+        return self._merit(next(wanted, {}), figure)
+
+    def _merit(self, record: Record, figure: str | None) -> float | None:
+        value = record.get(figure or TASKS[self.task].metric)
+        return None if value is None else 100.0 * value
 
 
 def load(paths: Iterable[str | os.PathLike]) -> Results:
@@ -158,11 +181,6 @@ def _scores(found: Mapping[str, Any], key: str) -> dict[str, float | None]:
     }
 
 
-def _merit(record: Mapping[str, Any] | None, task: str, figure: str | None = None) -> float | None:
-    value = (record or {}).get(figure or TASKS[task].metric)
-    return None if value is None else 100.0 * value
-
-
 def finite(values: "Series") -> "Series":
     """Those with a number: a suspect of whom there was nothing to compute ranks last, at minus infinity."""
     return values[values.abs() < math.inf]
@@ -183,66 +201,57 @@ def mean_average_precision(up: "DataFrame", down: "DataFrame", statistic: str) -
 # -- what was varied
 
 
-def by_epsilon(results: Results, profile: str, task: str) -> list[Setting]:
+def by_epsilon(place: Place) -> list[Setting]:
     """ε, kind of labels and students, from the faintest on; empty if no ε but the profile's was tried."""
-    return _by_number(results, profile, task, "epsilon", LABELS)
+    return _by_number(place, "epsilon", LABELS)
 
 
-def by_tau(results: Results, profile: str, task: str) -> list[Setting]:
+def by_tau(place: Place) -> list[Setting]:
     """τ, kind of labels and students, from the least on; empty if no τ but the profile's was tried."""
-    return _by_number(results, profile, task, "tau", ("soft",))
+    return _by_number(place, "tau", ("soft",))
 
 
-def _by_number(results: Results, profile: str, task: str, name: str, kinds: Sequence[str]) -> list[Setting]:
-    usual, tried = results.mark_setting(profile, name), set(_tried(results, profile, task, name)) - {None}
-    known: set[Any] = {*tried, usual} - {None}
+def _by_number(place: Place, name: str, kinds: Sequence[str]) -> list[Setting]:
+    usual, tried = place.mark_setting(name), {*place.tried(name)} - {None}
     found = []
     for labels in kinds:
-        for value in sorted(known) if tried else ():
-            settings: list[dict[str, Any]] = [{name: value}, {}] if value == usual else [{name: value}]
-            students = [Student(task, WATERMARKED, labels, **setting) for setting in settings]
-            found.append((value, labels, results.of_setting(profile, *students)))
-    return [entry for entry in found if len(entry[2])]
+        for value in sorted({*tried, usual} - {None}) if tried else ():
+            names = (value, None) if value == usual else (value,)
+            students = [Student(place.task, WATERMARKED, labels, **{name: one}) for one in names]
+            found.append((value, labels, place.students(*students), True))
+    return _where_tried(found)
 
 
-def by_category(results: Results, profile: str, task: str) -> list[Setting]:
+def by_category(place: Place) -> list[Setting]:
     """Target class, kind of labels and students; empty if no class but the task's own was tried."""
     return _where_tried(
-        (target or TASKS[task].target, labels, results.positives(profile, task, labels, target=target), bool(target))
-        for target in dict.fromkeys([None, *_tried(results, profile, task, "target")])
+        (target or TASKS[place.task].target, labels, place.positives(labels, target=target), bool(target))
+        for target in dict.fromkeys([None, *place.tried("target")])
         for labels in LABELS
     )
 
 
-def by_rule(results: Results, profile: str, task: str) -> list[Setting]:
+def by_rule(place: Place) -> list[Setting]:
     """Hashed token and what the thief prepends, kind of labels and students; empty if none but the usual was tried."""
-    found = []
-    for labels in LABELS:
-        for rule, title in ((None, "second token"), ("rarest", "rarest token")):
-            for prepended, done in ((False, ""), (True, ", two words prepended")):
-                some = results.positives(profile, task, labels, rule=rule, prepended=prepended)
-                found.append((title + done, labels, some, rule is not None or prepended))
-    return _where_tried(found)
+    return _where_tried(
+        (title + done, labels, place.positives(labels, rule=rule, prepended=prepended), bool(rule or prepended))
+        for labels in LABELS
+        for rule, title in ((None, "second token"), ("rarest", "rarest token"))
+        for prepended, done in ((False, ""), (True, ", two words prepended"))
+    )
 
 
-def by_limit(results: Results, profile: str, task: str) -> list[Setting]:
+def by_limit(place: Place) -> list[Setting]:
     """What the paper names as limits, kind of labels and students; empty if none was tried."""
-    found = [("soft answers to all queries", "soft", results.positives(profile, task, "soft"), False)]
-    found.append(("argmax of soft answers", "argmax", results.positives(profile, task, "argmax"), True))
-    for name, title in (("share", "{:.0%} of the rows answered, the rest gold"), ("queries", "{:.0%} of the queries")):
-        for value in sorted(set(_tried(results, profile, task, name)) - {1.0}, reverse=True):
-            some = results.positives(profile, task, "soft", **{name: value})
-            found.append((title.format(value).replace("%", " %"), "soft", some, True))
+    found = [("soft answers to all queries", "soft", place.positives("soft"), False)]
+    found.append(("argmax of soft answers", "argmax", place.positives("argmax"), True))
+    for name, title in (("share", "of the rows answered, the rest gold"), ("queries", "of the queries")):
+        for value in sorted({*place.tried(name)} - {1.0}, reverse=True):
+            found.append((f"{100 * value:.0f} % {title}", "soft", place.positives("soft", **{name: value}), True))
     return _where_tried(found)
 
 
-def _tried(results: Results, profile: str, task: str, name: str) -> list[Any]:
-    """The values of a field that students of a task have."""
-    here = results.suspects.student[results.suspects.profile == profile]
-    return list(dict.fromkeys(getattr(student, name) for student in here if student.task == task))
-
-
-def _where_tried(found: Iterable[tuple[str, str, "DataFrame", bool]]) -> list[Setting]:
+def _where_tried(found: Iterable[tuple[Any, str, "DataFrame", bool]]) -> list[Setting]:
     """All that have students, if there are others than the usual ones."""
     known = [entry for entry in found if len(entry[2])]
     return [entry[:3] for entry in known] if any(other for *_, other in known) else []

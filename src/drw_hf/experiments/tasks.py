@@ -14,71 +14,31 @@ from datasets import ClassLabel, Dataset, List
 from ..checks import numbers_of
 from ..errors import DatasetError
 from ..keys import choices
+from . import read_table
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Task:
     """One task: where its data lie, what is asked, which class carries the mark."""
 
-    name: str
     title: str
     kind: choices.Task
     folder: str  # of the data in a local ``--data``
     repository: str  # of the data on the Hub, with subset and revision
-    subset: str | None
-    revision: str | None
+    subset: str | None = None
+    revision: str | None = None
     columns: tuple[str, ...]  # what is asked: a text, a pair, or words
     gold: str  # the column of right labels
-    labels: tuple[str, ...]  # their names; empty where the data name them
+    labels: tuple[str, ...] = ()  # their names; empty where the data name them
     target: str  # c*
-    evaluated_on: str  # GLUE's test labels are not public, so its tasks use the validation split
+    evaluated_on: str  # the split
     metric: str  # the paper's figure: accuracy, or F1 over entities (for POS over what seqeval takes for such)
     kept: float = 0.98  # the share of items that the paper's code keeps for detection, the most confident ones
 
 
-_GLUE: dict[str, Any] = {
-    "kind": "sequence-classification",
-    "repository": "nyu-mll/glue",
-    "revision": None,
-    "gold": "label",
-    "evaluated_on": "validation",
-    "metric": "accuracy",
-}
-_CONLL: dict[str, Any] = {
-    "kind": "token-classification",
-    "folder": "conll2003",
-    "repository": "eriktks/conll2003",
-    "subset": None,
-    "revision": "refs/convert/parquet",  # the data set itself is a script, which datasets no longer runs
-    "columns": ("tokens",),
-    "labels": (),
-    "evaluated_on": "test",
-    "metric": "f1",
-}
 TASKS = {
-    "sst2": Task(
-        name="sst2",
-        title="SST-2",
-        folder="sst2",
-        subset="sst2",
-        columns=("sentence",),
-        labels=("negative", "positive"),
-        target="negative",
-        **_GLUE,
-    ),
-    "mrpc": Task(
-        name="mrpc",
-        title="MRPC",
-        folder="mrpc",
-        subset="mrpc",
-        columns=("sentence1", "sentence2"),
-        labels=("not_equivalent", "equivalent"),
-        target="not_equivalent",
-        kept=0.95,
-        **_GLUE,
-    ),
-    "pos": Task(name="pos", title="POS", gold="pos_tags", target="NNP", **_CONLL),
-    "ner": Task(name="ner", title="NER", gold="ner_tags", target="I-PER", **_CONLL),
+    name: Task(**{field: tuple(value) if isinstance(value, list) else value for field, value in fields.items()})
+    for name, fields in read_table("tasks").items()
 }
 
 
