@@ -1,7 +1,6 @@
 """The paper's figures from the lines of one or more runs: its case study and what varies ε, c*, τ and the limits.
 
-Every function draws into one PNG and returns its path; where there is nothing to show it writes nothing and returns
-None.
+Every function draws into one PNG and returns its path, or None where there is nothing to show.
 """
 
 import dataclasses
@@ -11,7 +10,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -38,9 +37,6 @@ from .results import (
 from .scoring import SPECTRUM
 from .serving import ALL_DRAWN
 from .tasks import TASKS
-
-if TYPE_CHECKING:
-    from pandas import DataFrame
 
 _SOFT = Student(CASE_TASK, WATERMARKED, seed=CASE_SEED)
 _PANELS = {  # of the case study: titles, students, and what they were probed with
@@ -78,16 +74,20 @@ def draw_all(paths: Iterable[str | os.PathLike], folder: str | os.PathLike) -> l
         case_study(results, folder / f"case-study-{re.sub(r'[^-_0-9A-Za-z]', '-', profile).strip('-')}.png", profile)
         for profile in results.profiles
     ]
-    others = {"accuracy": accuracy_against_epsilon, "epsilon": map_against_epsilon}
-    others |= {"category": category, "tau": tau, "limits": limits}
-    drawn += [draw(results, folder / f"{name}.png") for name, draw in others.items()]
+    drawn += [
+        _accuracy_against_epsilon(results, folder / "accuracy.png"),
+        _map_against_epsilon(results, folder / "epsilon.png"),
+        _scores_by_setting(results, folder / "category.png", by_category, "{setting}, {labels}"),
+        _scores_against_tau(results, folder / "tau.png"),
+        _scores_by_setting(results, folder / "limits.png", by_limit, "{setting}"),
+    ]
     return [path for path in drawn if path is not None]
 
 
 # -- the case study
 
 
-def case_study(results: Results, path: str | os.PathLike, profile: str | None = None) -> Path | None:
+def case_study(results: Results, path: Path, profile: str | None = None) -> Path | None:
     """Six suspects of the NER victim: their answers over the hash, and the power spectrum of these.
 
     They are those of a profile, by default of the first that has any. A student that starts from another encoder may
@@ -155,7 +155,7 @@ def _plot_case(part: Any, letter: str, title: str, record: Record, frequency: fl
 # -- the watermark level
 
 
-def accuracy_against_epsilon(results: Results, path: str | os.PathLike) -> Path | None:
+def _accuracy_against_epsilon(results: Results, path: Path) -> Path | None:
     """Accuracy of protected answers against ε: measured, expected and bounded, a panel for each task and profile."""
     places = [place for place in results.places if place.levels]
     if not places:
@@ -197,19 +197,29 @@ def _course(levels: Sequence[Record], labels: str, varied: str) -> tuple[list[fl
     return [level[varied] for level in some], lambda name: 100.0 * np.array([level[name] for level in some])
 
 
-def map_against_epsilon(results: Results, path: str | os.PathLike) -> Path | None:
+def _map_against_epsilon(results: Results, path: Path) -> Path | None:
     """mAP of P_snr and of the exact test against ε, on queries and on unseen text."""
-    found = _tried(results, by_epsilon)
-    found = {place: tried for place, tried in found.items() if len(place.negatives("hard"))}
+    found = {place: tried for place, tried in _tried(results, by_epsilon).items() if len(place.negatives("hard"))}
     if not found:
         return None
+    # Of marks on the same spot the larger ones show around the smaller.
+    large = {"markersize": 11, "markerfacecolor": "none", "linestyle": "--", "linewidth": 0.9}
+    drawn = []
+    for labels, size in (("soft", 7), ("hard", 3.5)):
+        small = {"markersize": size, "linestyle": "-", "linewidth": 1.4}
+        drawn += [(labels, P_SNR, f"$P_{{snr}}$, {labels}", large), (labels, Z, f"exact test, {labels}", small)]
     figure = _figure(10, 3.8 * len(found) + 0.4)
     panels = figure.subplots(len(found), 2, squeeze=False, sharey=True)
     for row, (place, tried) in zip(panels, found.items(), strict=True):
         for axes, where in zip(row, WHERE, strict=True):
-            for labels in LABELS:
-                some = [(at, students) for at, kind, students in tried if kind == labels]
-                _plot_precision(axes, some, place.negatives(labels), labels, where)
+            for labels, statistic, name, look in drawn:
+                down, column = place.negatives(labels), f"{statistic}, {where}"
+                ranked = [
+                    (at, mean_average_precision(some, down, column)) for at, kind, some in tried if kind == labels
+                ]
+                known = [(at, precision[0]) for at, precision in ranked if precision]
+                if known:
+                    axes.plot(*zip(*known, strict=True), **_OF_LABELS[labels], **look, label=name)
             axes.axvline(_PAPER_PERFECT_FROM, **_DOTTED, label="the paper is perfect from here on")
             axes.set_xticks(sorted({at for at, _, _ in tried}))
             probed = "the students' queries" if where == "queries" else "unseen text"
@@ -217,47 +227,23 @@ def map_against_epsilon(results: Results, path: str | os.PathLike) -> Path | Non
     return _save(figure, path, panels[0][0], ncols=5)
 
 
-def _plot_precision(
-    axes: Any, tried: Sequence[tuple[float, "DataFrame"]], down: "DataFrame", labels: str, where: str
-) -> None:
-    # Of marks on the same spot the larger ones show around the smaller.
-    large = {"markersize": 11, "markerfacecolor": "none", "linestyle": "--", "linewidth": 0.9}
-    small = {"markersize": 7 if labels == "soft" else 3.5, "linestyle": "-", "linewidth": 1.4}
-    for statistic, name, look in ((P_SNR, "$P_{snr}$", large), (Z, "exact test", small)):
-        found = [(at, mean_average_precision(some, down, f"{statistic}, {where}")) for at, some in tried]
-        known = [(at, precision[0]) for at, precision in found if precision is not None]
-        if known:
-            axes.plot(*zip(*known, strict=True), **_OF_LABELS[labels], **look, label=f"{name}, {labels}")
-
-
 # -- classes, τ and limits
 
 
-def category(results: Results, path: str | os.PathLike) -> Path | None:
-    """P_snr and z by target class, a mark for each student."""
-    return _dots(results, path, by_category, "{setting}, {labels}")
-
-
-def limits(results: Results, path: str | os.PathLike) -> Path | None:
-    """P_snr and z of thieves who learn less of the mark, a mark for each student."""
-    return _dots(results, path, by_limit, "{setting}")
-
-
-def _dots(results: Results, path: str | os.PathLike, find: Find, name: str) -> Path | None:
+def _scores_by_setting(results: Results, path: Path, find: Find, name: str) -> Path | None:
+    """P_snr and z of every setting, a mark for each student."""
     found = _tried(results, find)
     if not found:
         return None
-    heights = [0.34 * len(tried) + 1.1 for tried in found.values()]
+    heights, offsets = [0.34 * len(tried) + 1.1 for tried in found.values()], {"queries": -0.13, "unseen": 0.13}
     figure = _figure(12, sum(heights) + 0.4)
     panels = figure.subplots(len(found), 2, squeeze=False, height_ratios=heights)
     for row, (place, tried) in zip(panels, found.items(), strict=True):
         names = [name.format(setting=setting, labels=labels) for setting, labels, _ in tried]
         for axes, (statistic, title) in zip(row, _SHOWN.items(), strict=True):
-            for height, (_, _, some) in enumerate(tried):
-                for where, offset in zip(WHERE, (-0.13, 0.13), strict=True):
-                    known = finite(some[f"{statistic}, {where}"])
-                    look = {"linestyle": "none", "markersize": 5, **_OF_PROBES[where]}
-                    axes.plot(known, [height + offset] * len(known), **look)
+            for (height, (_, _, some)), (where, offset) in itertools.product(enumerate(tried), offsets.items()):
+                known = finite(some[f"{statistic}, {where}"])
+                axes.plot(known, [height + offset] * len(known), **_OF_PROBES[where], linestyle="none", markersize=5)
             axes.axvline(_LIMITS[statistic], **_DOTTED, label=_LIMITS_SAID)
             axes.set_yticks(range(len(names)), names)
             axes.grid(axis="y", color="0.92", linewidth=0.8, zorder=-1)
@@ -267,7 +253,7 @@ def _dots(results: Results, path: str | os.PathLike, find: Find, name: str) -> P
     return _save(figure, path, panels[0][0], ncols=3)
 
 
-def tau(results: Results, path: str | os.PathLike) -> Path | None:
+def _scores_against_tau(results: Results, path: Path) -> Path | None:
     """P_snr and z of soft students against τ, and the victim's accuracy where it was measured."""
     found = _tried(results, by_tau)
     if not found:
@@ -283,7 +269,11 @@ def tau(results: Results, path: str | os.PathLike) -> Path | None:
                 _plot_against_tau(axes, tried, f"{statistic}, {where}", where)
             _describe(axes, place, **shared, ylabel=title, ylim=(min(0.0, axes.get_ylim()[0]), None))
         if costs[place]:
-            _plot_accuracy_against_tau(row[2], costs[place])
+            for labels in LABELS:
+                at, course = _course(costs[place], labels, "tau")
+                look = {**_OF_LABELS[labels], "linewidth": 1.2, "markersize": 4, "label": f"victim, {labels}"}
+                row[2].plot(at, course("accuracy"), **look)
+            row[2].legend(fontsize=8)
             _describe(row[2], place, **shared, ylabel="accuracy of the victim, %")
         elif columns == 3:
             row[2].set_axis_off()
@@ -300,13 +290,6 @@ def _plot_against_tau(axes: Any, tried: Sequence[Setting], column: str, where: s
     if means:
         line = {"linestyle": "-" if where == "queries" else "--", "linewidth": 1.2, "markersize": 5}
         axes.plot(*zip(*means, strict=True), **line, **style)
-
-
-def _plot_accuracy_against_tau(axes: Any, levels: Sequence[Record]) -> None:
-    for labels in LABELS:
-        at, course = _course(levels, labels, "tau")
-        axes.plot(at, course("accuracy"), **_OF_LABELS[labels], linewidth=1.2, markersize=4, label=f"victim, {labels}")
-    axes.legend(fontsize=8)
 
 
 # -- what figures share
@@ -329,13 +312,12 @@ def _describe(axes: Any, place: Place, more: str = "", **described: Any) -> None
     axes.set_title(place.title + more, fontsize=10)
 
 
-def _save(figure: Any, path: str | os.PathLike, legend_of: Any = None, ncols: int = 1) -> Path:
+def _save(figure: Any, path: Path, legend_of: Any = None, ncols: int = 1) -> Path:
     """Write a figure, under it the legend of some axes, every name once."""
     if legend_of is not None:
         lines, names = legend_of.get_legend_handles_labels()
         once = dict(zip(names, lines, strict=True))
         figure.legend(once.values(), once.keys(), loc="outside lower center", ncols=ncols, fontsize=9)
-    path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=120)
     return path

@@ -3,7 +3,7 @@
 import dataclasses
 import os
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -123,60 +123,59 @@ def load_profile(name: str, *, encoder: str | None = None) -> Profile:
 
 
 def _parse(name: str, found: dict[str, Any]) -> Profile:
-    tasks = found.get("tasks")
+    where, tasks, sections = f"profile {name}", found.get("tasks"), ["encoder", "key", "student", "victim", *TASKS]
     if not isinstance(tasks, list) or not tasks or not set(tasks) <= set(TASKS):
-        raise ConfigurationError(f"profile {name}: tasks = {tasks!r}; expected a list of some of {list(TASKS)}")
-    known = {"tasks", "students", "ablated", "key", "encoder", "victim", "student", *TASKS}
-    unknown = sorted(set(found) - known)
-    if unknown:
-        raise ConfigurationError(f"profile {name}: {unknown} are not known; expected {sorted(known)}")
+        raise ConfigurationError(f"{where}: tasks = {tasks!r}; expected a list of some of {list(TASKS)}")
+    _check_names(where, found, ["ablated", *sections, "students", "tasks"])
     for count in ("students", "ablated"):
         if not isinstance(found.get(count), int) or found[count] < 1:
-            raise ConfigurationError(f"profile {name}: {count} = {found.get(count)!r}; expected a number, 1 or more")
-    for section in sorted(known - {"tasks", "students", "ablated"}):
-        if not isinstance(found.get(section, {}), dict):
-            raise ConfigurationError(f"profile {name}: {section} = {found[section]!r}; expected a table, [{section}]")
+            raise ConfigurationError(f"{where}: {count} = {found.get(count)!r}; expected a number, 1 or more")
+    for section in sections:
+        if not isinstance(found.setdefault(section, {}), dict):
+            raise ConfigurationError(f"{where}: {section} = {found[section]!r}; expected a table, [{section}]")
     settings = {}
     for task in tasks:
-        own = dict(found.get(task, {}))
         parts = {
-            part: _build(Training, name, f"{task}.{part}", {**found.get(part, {}), **own.pop(part, {})})
+            part: _build(Training, f"{where}, [{task}.{part}]", {**found[part], **found[task].get(part, {})})
             for part in ("victim", "student")
         }
-        settings[task] = _build(TaskSettings, name, task, {**own, **parts})
+        settings[task] = _build(TaskSettings, f"{where}, [{task}]", {**found[task], **parts})
     return Profile(
         name=name,
         tasks=tuple(tasks),
         students=found["students"],
         ablated=found["ablated"],
-        key=_mark_options(name, found.get("key", {})),
-        encoder=_build(Encoder, name, "encoder", found.get("encoder", {})),
+        key=_mark_options(f"{where}, [key]", found["key"]),
+        encoder=_build(Encoder, f"{where}, [encoder]", found["encoder"]),
         settings=settings,
     )
 
 
-def _mark_options(profile: str, values: Mapping[str, Any]) -> MarkOptions:
-    unknown = sorted(set(values) - set(KEY))
+def _check_names(where: str, values: Iterable[str], expected: Sequence[str]) -> None:
+    unknown = sorted(set(values) - set(expected))
     if unknown:
-        raise ConfigurationError(f"profile {profile}, [key]: {unknown} are not known; expected {list(KEY)}")
+        raise ConfigurationError(f"{where}: {unknown} are not known; expected {list(expected)}")
+
+
+def _mark_options(where: str, values: Mapping[str, Any]) -> MarkOptions:
+    _check_names(where, values, KEY)
     try:
         settings = MarkSettings(**values)
     except InvalidKeyError as error:
-        raise ConfigurationError(f"profile {profile}, [key]: {error}") from None
+        raise ConfigurationError(f"{where}: {error}") from None
     return {"frequency": settings.frequency, "epsilon": settings.epsilon, "tau": settings.tau}
 
 
-def _build(kind: type, profile: str, where: str, values: Mapping[str, Any]) -> Any:
+def _build(kind: type, where: str, values: Mapping[str, Any]) -> Any:
     fields = {field.name: field for field in dataclasses.fields(kind)}
-    unknown = sorted(set(values) - set(fields))
+    _check_names(where, values, list(fields))
     missing = [name for name, field in fields.items() if field.default is dataclasses.MISSING and name not in values]
-    wrong = [f"{names} are {what}" for names, what in ((unknown, "not known"), (missing, "missing")) if names]
-    if wrong:
-        raise ConfigurationError(f"profile {profile}, [{where}]: {'; '.join(wrong)}; expected {list(fields)}")
+    if missing:
+        raise ConfigurationError(f"{where}: {missing} are missing; expected {list(fields)}")
     for name, value in values.items():
         expected, described = _EXPECTED.get(fields[name].type, (object, ""))
         if not isinstance(value, expected) or isinstance(value, bool) or (expected is int and value < 1):
-            raise ConfigurationError(f"profile {profile}, [{where}]: {name} = {value!r}; expected {described}")
-        if name == "keep" and value not in ("last", "best"):
-            raise ConfigurationError(f"profile {profile}, [{where}]: keep = {value!r}; expected 'last' or 'best'")
+            raise ConfigurationError(f"{where}: {name} = {value!r}; expected {described}")
+    if values.get("keep", "last") not in ("last", "best"):
+        raise ConfigurationError(f"{where}: keep = {values['keep']!r}; expected 'last' or 'best'")
     return kind(**values)

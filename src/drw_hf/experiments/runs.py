@@ -104,20 +104,19 @@ def work_through(run: Run, on_done: Callable[[], None] = lambda: None) -> None:
     """Do jobs until none is left that this process can do."""
     while True:
         failed = {name_of(record, run.named_by) for record in read_lines(run.failures)}  # nobody tries them again
-        todo = []
+        todo = {}
         for job in run.open_jobs():  # each after those it needs
-            if job.name in failed or failed & set(job.needs):
-                failed.add(job.name)
+            if failed.isdisjoint({job.name, *job.needs}):
+                todo[job.name] = job
             else:
-                todo.append(job)
-        pending = {job.name for job in todo}
-        for job in todo:
-            if pending & set(job.needs):
+                failed.add(job.name)
+        for job in todo.values():
+            if not todo.keys().isdisjoint(job.needs):
                 continue
             with claimed(run, job) as mine:
                 if not mine or (job.name in run.done() and run.workshop.made(job)):
                     continue
-                do_one(run, job)
+                _do(run, job)
                 on_done()
                 break
         else:
@@ -126,7 +125,7 @@ def work_through(run: Run, on_done: Callable[[], None] = lambda: None) -> None:
             time.sleep(_PAUSE)  # others are at work on what the rest needs
 
 
-def do_one(run: Run, job: Any) -> None:
+def _do(run: Run, job: Any) -> None:
     """Do a job and write its line, or what went wrong."""
     start = time.perf_counter()
     try:
@@ -144,16 +143,13 @@ def claimed(run: Run, job: Any) -> Iterator[bool]:
     """Whether this process may do a job: who holds its lock may. The system frees it if the process dies."""
     folder = run.workshop.folder / "claims"
     folder.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(folder / f"{hashlib.sha256(job.name.encode()).hexdigest()[:24]}.lock")
     try:
-        lock.acquire(timeout=0)
+        lock = FileLock(folder / f"{hashlib.sha256(job.name.encode()).hexdigest()[:24]}.lock").acquire(blocking=False)
     except Timeout:
         yield False
         return
-    try:
+    with lock:
         yield True
-    finally:
-        lock.release()
 
 
 # -- many workers
@@ -173,13 +169,12 @@ def start_workers(arguments: Sequence[str], workers: int, folder: Path) -> list[
     )
     launch = [sys.executable, "-m", "accelerate.commands.launch", "--config_file", str(configuration)]
     launch += ["--num_cpu_threads_per_process", str(max(1, (os.cpu_count() or 1) // workers))]
-    processes = []
-    for number in range(workers):
-        chosen = {"CUDA_VISIBLE_DEVICES": gpus[number % len(gpus)]} if gpus else {}
-        command = [*launch, "-m", "drw_hf.cli", *arguments]
-        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, process_group=0, env={**os.environ, **chosen})
-        processes.append(process)
-    return processes
+    command = [*launch, "-m", "drw_hf.cli", *arguments]
+    devices = [{"CUDA_VISIBLE_DEVICES": gpus[number % len(gpus)]} if gpus else {} for number in range(workers)]
+    return [
+        subprocess.Popen(command, stdout=subprocess.DEVNULL, process_group=0, env={**os.environ, **device})
+        for device in devices
+    ]
 
 
 def visible_gpus() -> list[str]:
@@ -192,17 +187,15 @@ def visible_gpus() -> list[str]:
 
 def watch(run: Run, processes: Sequence[subprocess.Popen], on_change: Callable[[], None]) -> None:
     """Wait for workers, telling of every line they write; they end with whoever waits for them."""
-    count = -1
+    count, alive = -1, True
     with _ends_with(processes):
-        while True:
+        while alive:
             alive = any(process.poll() is None for process in processes)
-            now = len(read_lines(run.lines))
-            if now != count:
-                count = now
+            before, count = count, len(read_lines(run.lines))
+            if count != before:
                 on_change()
-            if not alive:
-                return
-            time.sleep(_PAUSE)
+            if alive:
+                time.sleep(_PAUSE)
 
 
 @contextlib.contextmanager
