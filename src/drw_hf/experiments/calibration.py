@@ -19,19 +19,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
-from ..asking.models import PLAIN
-from ..checks import numbers_of
 from ..detection.probing import Probe
 from ..detection.statistics.exact import amplitudes_of
 from ..detection.statistics.null_law import NullLaw
 from ..keys import WatermarkKey
 from ..keys.choices import LABEL_KINDS, LabelKind, Task
 from .cells import table
-from .lines import Record, read_lines
-from .measurements import LEVELS, Measurement, command_parser, expected_shares, rounded, run_command
-from .theft import CORPORA, Theft, make_theft, steal, train_on_gold
+from .lines import Record, read_lines, rounded
+from .measurements import LEVELS, Measurement, command_parser, expected_shares, run_command
+from .theft import Theft, make_theft, pretrained_model, steal, train_on_gold
 
 FIXED_SECRET = bytes(range(100, 132))
 TAGGER: Task = "token-classification"
@@ -56,38 +53,30 @@ def from_pretrained(theft: Theft, folder: str, seed: int, path: str) -> Made:
     """A model of right labels that starts from a pretrained encoder."""
     from transformers import AutoTokenizer
 
-    labels = CORPORA[theft.task].labels
-    torch.manual_seed(seed)
-    model = PLAIN[theft.task].from_pretrained(
-        path, dtype=torch.float32, id2label=dict(enumerate(labels)), label2id=numbers_of(labels)
-    )
-    tokenizer = AutoTokenizer.from_pretrained(path)
+    model, tokenizer = pretrained_model(theft.task, path, seed), AutoTokenizer.from_pretrained(path)
     rows = theft.queries.select(range(1000))
-    model = train_on_gold(theft.task, tokenizer, rows, folder, seed, 2, model, learning_rate=2e-4)
-    return model, tokenizer
+    return train_on_gold(theft.task, tokenizer, rows, folder, seed, 2, model, learning_rate=2e-4), tokenizer
 
 
 def innocents(options: Namespace, folder: str) -> Iterator[Measurement]:
     """What is measured."""
-    for name, task, make in models(options.pretrained):
-        yield Measurement({"model": name}, partial(measure, task, make, folder, options.keys))
 
+    def model(task: Task, about: str, make: Callable[..., Made], **settings: Any) -> Measurement:
+        name, made = f"{task}, {about}", partial(make, **settings)
+        return Measurement({"model": name}, partial(measure, task, made, folder, options.keys))
 
-def models(pretrained: str | None) -> Iterator[tuple[str, Task, Callable[[Theft, str], Made]]]:
-    """Names, tasks and makers of the models."""
     for task, n_gold in ((TAGGER, 6), (CLASSIFIER, 5)):
         for seed in range(10, 10 + n_gold):
-            yield f"{task}, gold labels, seed {seed}", task, partial(on_gold, seed=seed)
+            yield model(task, f"gold labels, seed {seed}", on_gold, seed=seed)
         for label_kind, seeds in zip(LABEL_KINDS, ((20, 21), (22, 23)), strict=True):
             for seed in seeds:
-                name = f"{task}, {label_kind} labels of the unwatermarked victim, seed {seed}"
-                yield name, task, partial(of_clean_victim, seed=seed, label_kind=label_kind)
-    if pretrained:
+                about = f"{label_kind} labels of the unwatermarked victim, seed {seed}"
+                yield model(task, about, of_clean_victim, seed=seed, label_kind=label_kind)
+    if options.pretrained:
         for task in (TAGGER, CLASSIFIER):
-            name = f"{task}, gold labels, pretrained encoder"
-            yield name, task, partial(from_pretrained, seed=30, path=pretrained)
+            yield model(task, "gold labels, pretrained encoder", from_pretrained, seed=30, path=options.pretrained)
     else:
-        yield f"{TAGGER}, gold labels, seed 16", TAGGER, partial(on_gold, seed=16)
+        yield model(TAGGER, "gold labels, seed 16", on_gold, seed=16)
 
 
 def p_values(probe: Probe, keys: list[WatermarkKey]) -> list[float]:
@@ -121,11 +110,10 @@ def report(output: Path) -> str:
     within = expected_shares(sum(record["n_keys"] for record in records))
     ranges = {f"p ≤ {level}": f"{low:.4%} to {high:.4%}" for level, (low, high) in within.items()}
     rows.append({"": "99.9 % of honest tests give", **ranges})
-    pieces = [f"{len(records)} innocent models, {records[0]['n_keys']:,} fresh keys each.", table(rows)]
-    pieces.append("One key for all models, its p-values:")
     fixed = {variant: sorted(record[variant]["fixed_key"] for record in records) for variant in VARIANTS}
-    pieces.append("\n".join(f"- {variant}: {', '.join(f'{p:.3f}' for p in fixed[variant])}" for variant in VARIANTS))
-    return "\n\n".join(pieces) + "\n"
+    lines = "\n".join(f"- {variant}: {', '.join(f'{p:.3f}' for p in found)}" for variant, found in fixed.items())
+    about = f"{len(records)} innocent models, {records[0]['n_keys']:,} fresh keys each."
+    return f"{about}\n\n{table(rows)}\n\nOne key for all models, its p-values:\n\n{lines}\n"
 
 
 def main() -> None:

@@ -32,6 +32,7 @@ TAGS: tuple[str, ...] = ("NNP", "NN", "VB", "VBD", "JJ", "RB", "DT", "IN", "PRP"
 SENTIMENTS: tuple[str, ...] = ("negative", "positive")
 PAIR_LABELS = ("different", "paraphrase")
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+SPECIAL_NAMES = {f"{token[1:-1].lower()}_token": token for token in SPECIAL_TOKENS}
 MIN_WORDS = 1000
 
 _TABLES = read_table("words")
@@ -141,12 +142,12 @@ def make_tokenizer(seed: int = 0, n_words: int = 4000, kind: str = "words") -> P
         backend = Tokenizer(models.BPE(unk_token="[UNK]"))
         backend.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Whitespace(), pre_tokenizers.Metaspace()])
         backend.decoder = decoders.Metaspace()
-        sizes = {"vocab_size": n_words // 4, "special_tokens": list(SPECIAL_TOKENS)}
-        backend.train_from_iterator(texts, trainers.BpeTrainer(**sizes, show_progress=False))
-    separator, start = ((token, backend.token_to_id(token)) for token in ("[SEP]", "[CLS]"))
+        special = list(SPECIAL_TOKENS)
+        trainer = trainers.BpeTrainer(vocab_size=n_words // 4, special_tokens=special, show_progress=False)
+        backend.train_from_iterator(texts, trainer)
+    separator, start = ((token, backend.get_vocab()[token]) for token in ("[SEP]", "[CLS]"))
     backend.post_processor = processors.BertProcessing(separator, start)
-    names = {f"{token[1:-1].lower()}_token": token for token in SPECIAL_TOKENS}
-    return PreTrainedTokenizerFast(tokenizer_object=backend, **names)
+    return PreTrainedTokenizerFast(tokenizer_object=backend, **SPECIAL_NAMES)
 
 
 class _Pool:

@@ -2,6 +2,7 @@
 
 import contextlib
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -33,13 +34,10 @@ class Costs:
         for task in dict.fromkeys(tasks):
             corpus = workshop.corpus(task)
             some = corpus.train.select(range(min(_SAMPLED, len(corpus.train))))
-            words = [
-                len(text.split() if isinstance(text, str) else text)
-                for column in corpus.task.columns
-                for text in some[column]
-            ]
+            texts = [text for column in corpus.task.columns for text in some[column]]
+            words = sum(len(text.split() if isinstance(text, str) else text) for text in texts)
             rows[task] = (len(corpus.train), len(corpus.evaluation))
-            tokens[task] = sum(words) / len(some) * _PIECES + _SPECIAL
+            tokens[task] = words / len(some) * _PIECES + _SPECIAL
         return cls(workshop.profile, rows, tokens)
 
     def of_job(self, job: Job) -> float:
@@ -59,16 +57,17 @@ class Costs:
 
     def seconds(self, jobs: Iterable[Job], records: Iterable[Mapping[str, Any]]) -> float | None:
         """How long jobs would take one worker, by what jobs of their kind have taken; None while nothing is known."""
-        spent: dict[str, list[float]] = {}
+        spent: dict[str, float] = defaultdict(float)
+        worth: dict[str, float] = defaultdict(float)
         for record in records:
             job = job_of(record)
             if job is not None and job.task in self.rows and "seconds" in record:
-                total = spent.setdefault(job.kind, [0.0, 0.0])
-                total[0], total[1] = total[0] + record["seconds"], total[1] + self.of_job(job)
+                spent[job.kind] += record["seconds"]
+                worth[job.kind] += self.of_job(job)
         if not spent:
             return None
-        mean = sum(total[0] for total in spent.values()) / sum(total[1] for total in spent.values())
-        rates = {kind: seconds / cost for kind, (seconds, cost) in spent.items()}
+        rates = {kind: spent[kind] / worth[kind] for kind in spent}
+        mean = sum(spent.values()) / sum(worth.values())
         return sum(self.of_job(job) * rates.get(job.kind, mean) for job in jobs)
 
 
@@ -130,9 +129,8 @@ def progress_bar(run: Run, costs: Costs, workers: int, shown: bool) -> Iterator[
             todo = run.open_jobs(done)
             bar.n = len(run.jobs) - len(todo)
             left = costs.seconds(todo, done.values())
-            bar.set_postfix_str(
-                "time left not known yet" if left is None else f"about {in_words(left / workers)} left"
-            )
+            known = "time left not known yet" if left is None else f"about {in_words(left / workers)} left"
+            bar.set_postfix_str(known)
 
         update()
         yield update

@@ -203,10 +203,10 @@ def _map_against_epsilon(results: Results, path: Path) -> Path | None:
     if not found:
         return None
     # Of marks on the same spot the larger ones show around the smaller.
-    large = {"markersize": 11, "markerfacecolor": "none", "linestyle": "--", "linewidth": 0.9}
-    drawn = []
+    large: Record = {"markersize": 11, "markerfacecolor": "none", "linestyle": "--", "linewidth": 0.9}
+    drawn: list[tuple[str, str, str, Record]] = []
     for labels, size in (("soft", 7), ("hard", 3.5)):
-        small = {"markersize": size, "linestyle": "-", "linewidth": 1.4}
+        small: Record = {"markersize": size, "linestyle": "-", "linewidth": 1.4}
         drawn += [(labels, P_SNR, f"$P_{{snr}}$, {labels}", large), (labels, Z, f"exact test, {labels}", small)]
     figure = _figure(10, 3.8 * len(found) + 0.4)
     panels = figure.subplots(len(found), 2, squeeze=False, sharey=True)

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -31,3 +32,8 @@ def append_line(path: Path, record: Record) -> None:
         file.write(json.dumps(record).encode() + b"\n")
         file.flush()
         os.fsync(file.fileno())
+
+
+def rounded(values: Iterable[float]) -> list[float]:
+    """Numbers to four digits, for a line."""
+    return [float(f"{value:.4g}") for value in values]

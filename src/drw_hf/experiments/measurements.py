@@ -79,11 +79,6 @@ def command_parser(description: str) -> argparse.ArgumentParser:
 # -- what p-values show
 
 
-def rounded(values: Iterable[float]) -> list[float]:
-    """Numbers to four digits, for a line."""
-    return [float(f"{value:.4g}") for value in values]
-
-
 def expected_shares(n: int) -> dict[float, tuple[float, float]]:
     """For each level the share of n p-values below it that 99.9 % of honest tests stay within."""
     intervals = {level: library("scipy.stats").binom.interval(0.999, n, level) for level in LEVELS}

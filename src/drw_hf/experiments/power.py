@@ -34,14 +34,14 @@ def check_plan(results: Results) -> list[Checked]:
             innocents = place.negatives(labels)
             clean = innocents[innocents.teacher == UNWATERMARKED]
             for where in WHERE:
-                sigma, reached = clean[f"sigma, {where}"].mean(), students[f"z, {where}"]
-                z, n_tokens, effect = reached.mean(), *students[[f"n_planned, {where}", f"effect, {where}"]].mean()
+                sigma = clean[f"sigma, {where}"].mean()
+                z, n_tokens, effect = (students[f"{name}, {where}"].mean() for name in ("z", "n_planned", "effect"))
                 if math.isnan(sigma + n_tokens + z):  # nobody was measured
                     continue
                 gamma = math.sqrt(math.expm1(max(z, 0.0) ** 2 / n_tokens))
                 expected = EXPECTED_STUDENTS[where]
                 gamma_planned = expected.copied(labels, epsilon) * effect / expected.sigma
                 planned = math.sqrt(n_tokens * math.log1p(gamma_planned**2))
-                figures = (int(reached.count()), sigma, gamma * sigma / effect, z, planned)
-                found.append(Checked(place, labels, epsilon, where, *figures))
+                n = int(students[f"z, {where}"].count())
+                found.append(Checked(place, labels, epsilon, where, n, sigma, gamma * sigma / effect, z, planned))
     return found

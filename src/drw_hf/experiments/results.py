@@ -216,8 +216,8 @@ def _by_number(place: Place, name: str, kinds: Sequence[str]) -> list[Setting]:
     found = []
     for labels in kinds:
         for value in sorted({*tried, usual} - {None}) if tried else ():
-            names = (value, None) if value == usual else (value,)
-            students = [Student(place.task, WATERMARKED, labels, **{name: one}) for one in names]
+            settings: list[dict[str, Any]] = [{name: value}, {}] if value == usual else [{name: value}]
+            students = [Student(place.task, WATERMARKED, labels, **setting) for setting in settings]
             found.append((value, labels, place.students(*students), True))
     return _where_tried(found)
 

@@ -15,6 +15,7 @@ from ..keys import WatermarkKey
 from ..planning.plan import key_variance, mark_depth, token_weight, tokens_that_count
 from ..planning.students import KAPPA
 from ..watermark.cosine import is_marked, periodic_signal, perturb
+from .lines import rounded
 
 LEVEL = 1e-3
 CURVE_POINTS = 1_500  # of a case study's left panel
@@ -47,9 +48,18 @@ def score_probe(
 def _tested(probe: Probe, key: WatermarkKey) -> dict[str, Any]:
     """A test's figures; where there is nothing to test, the reason."""
     try:
-        return _figures(verdict_on(probe, key, Corrections(), LEVEL))
+        found = verdict_on(probe, key, Corrections(), LEVEL)
     except InvalidInputError as reason:
         return {"z": 0.0, "log10_p": 0.0, "log10_bound": 0.0, "why": str(reason)}
+    return {
+        "z": round(found.z_score, 3),
+        "log10_p": round(found.log10_p, 3),
+        "log10_bound": round(found.log10_bound, 3),
+        "n_probes": found.n_probes,
+        "n_tokens": found.n_tokens,
+        "n_effective": round(found.n_effective, 1),
+        "verdict": found.verdict,
+    }
 
 
 def _power(probe: Probe, key: WatermarkKey) -> dict[str, float]:
@@ -79,18 +89,6 @@ def _power(probe: Probe, key: WatermarkKey) -> dict[str, float]:
         "sigma": float(np.sqrt(np.sum((w * residuals) ** 2) / np.sum(w**2))),
         "n_planned": float(tokens_that_count(counts, 1.0, KAPPA)[1]),
         "effect": float(depth * np.sqrt(key_variance(key.settings))),
-    }
-
-
-def _figures(found: Any) -> dict[str, Any]:
-    return {
-        "z": round(found.z_score, 3),
-        "log10_p": round(found.log10_p, 3),
-        "log10_bound": round(found.log10_bound, 3),
-        "n_probes": found.n_probes,
-        "n_tokens": found.n_tokens,
-        "n_effective": round(found.n_effective, 1),
-        "verdict": found.verdict,
     }
 
 
@@ -138,10 +136,6 @@ def _curve(probe: Probe, key: WatermarkKey, y: np.ndarray) -> dict[str, list[flo
     answers = probe.suspect[items, key.target].astype(np.float64)
     shown = np.random.default_rng(0).permutation(len(items))[:CURVE_POINTS]
     power = periodogram(hashes, answers, SPECTRUM)
-
-    def rounded(values: Any) -> list[float]:
-        return [float(f"{value:.4g}") for value in values]
-
     return {
         "hash": rounded(hashes[shown]),
         "suspect": rounded(answers[shown]),

@@ -37,7 +37,7 @@ class Task:
 
 
 TASKS = {
-    name: Task(**{field: tuple(value) if isinstance(value, list) else value for field, value in fields.items()})
+    name: Task(columns=tuple(fields.pop("columns")), labels=tuple(fields.pop("labels", ())), **fields)
     for name, fields in read_table("tasks").items()
 }
 

@@ -21,7 +21,7 @@ from transformers import (
 
 from ..asking.models import PLAIN, PROTECTED
 from ..asking.questions import find_gold_column, find_text_columns, max_length_of
-from ..checks import class_numbers
+from ..checks import class_numbers, numbers_of
 from ..detection.probing import Probe, probe_suspect
 from ..extraction import DistillationArguments, DistillationTrainer
 from ..extraction.preparation import Layout, lay_out
@@ -97,6 +97,14 @@ def small_bert(
     return PLAIN[task].from_config(shape.config(CORPORA[task].labels if labels is None else labels))
 
 
+def pretrained_model(task: Task, path: str, seed: int, labels: Sequence[str] | None = None) -> torch.nn.Module:
+    """A pretrained encoder with a fresh head; ``labels`` are the corpus's unless given."""
+    torch.manual_seed(seed)
+    labels = CORPORA[task].labels if labels is None else labels
+    names: dict[str, Any] = {"id2label": dict(enumerate(labels)), "label2id": numbers_of(labels)}
+    return PLAIN[task].from_pretrained(path, dtype=torch.float32, **names)
+
+
 def training(folder: Any, epochs: int, arguments: type = TrainingArguments, **settings: Any) -> Any:
     """The training arguments that everybody in the theft uses."""
     defaults = {
@@ -153,9 +161,7 @@ def train_on_gold(
     trainer = Trainer(
         model, arguments, train_dataset=encoded, eval_dataset=held_out, data_collator=collator(tokenizer)
     )
-    trainer.remove_callback(PrinterCallback)
-    trainer.train()
-    return model.eval()
+    return _train(trainer, model)
 
 
 def distil(
@@ -180,9 +186,13 @@ def distil(
         processing_class=tokenizer,
         teacher_tokenizer=teacher_tokenizer,
     )
+    return _train(trainer, student)
+
+
+def _train(trainer: Trainer, model: torch.nn.Module) -> torch.nn.Module:
     trainer.remove_callback(PrinterCallback)
     trainer.train()
-    return student.eval()
+    return model.eval()
 
 
 def steal(

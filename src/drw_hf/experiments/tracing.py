@@ -32,8 +32,8 @@ from ..tracing import Identification, identify
 from ..wording import small_p
 from .cells import number, table
 from .libraries import library
-from .lines import Record, read_lines
-from .measurements import LEVELS, Measurement, command_parser, rounded, run_command, uniformity
+from .lines import Record, read_lines, rounded
+from .measurements import LEVELS, Measurement, command_parser, run_command, uniformity
 from .theft import CORPORA, Theft, distil, make_theft, small_bert, steal, train_on_gold
 
 TAGGER: Task = "token-classification"

@@ -21,6 +21,7 @@ import numpy as np
 import torch
 from accelerate import PartialState
 from datasets import Dataset, concatenate_datasets
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 from transformers import AutoConfig, AutoTokenizer, PreTrainedTokenizerFast
 
 from ..asking.labelling import LABELS, PROBABILITIES, label_with_teacher
@@ -31,6 +32,7 @@ from ..detection.probing import Probe, probe_suspect
 from ..keys import WatermarkKey
 from ..keys.choices import LabelKind
 from ..keys.hash_rules import RarestRule
+from .corpus import SPECIAL_NAMES, SPECIAL_TOKENS
 from .jobs import CASE_SEED, CASE_TASK, GOLD, UNWATERMARKED, WATERMARKED, Job, Student
 from .modes import MODES, Mode
 from .profiles import Profile, Training
@@ -38,7 +40,7 @@ from .ranking import figures_of_merit
 from .scoring import score_probe
 from .serving import serve
 from .tasks import TASKS, Corpus, load_corpus
-from .theft import distil, train_on_gold
+from .theft import distil, pretrained_model, train_on_gold
 
 PREPENDED = "indeed well"  # what the thief puts before every text
 COMPARED = 640  # rows that the baseline is computed on over all positions
@@ -64,23 +66,22 @@ class Workshop:
 
     def tokenizer(self, task: str, encoder: str | None = None) -> Any:
         """The tokenizer of victim and students, or of the other encoder."""
-        limit = self.profile.encoder.max_length
-        path = self.other if encoder == "other" else self.profile.encoder.pretrained
+        shape, path = self.profile.encoder, self._pretrained(encoder)
         if path is not None:
-            return _pretrained_tokenizer(path, limit)
-        return _own_tokenizer(self.corpus(task), self.profile.encoder.vocabulary, limit)
+            return _pretrained_tokenizer(path, shape.max_length)
+        return _own_tokenizer(self.corpus(task), shape.vocabulary, shape.max_length)
 
     def new_model(self, task: str, seed: int, encoder: str | None = None) -> torch.nn.Module:
         """An untrained model: a pretrained encoder with a fresh head, or all from scratch."""
-        labels, model_class, shape = self.corpus(task).labels, PLAIN[TASKS[task].kind], self.profile.encoder
-        path = self.other if encoder == "other" else shape.pretrained
+        labels, kind, path = self.corpus(task).labels, TASKS[task].kind, self._pretrained(encoder)
+        if path is not None:
+            return pretrained_model(kind, path, seed, labels)
         torch.manual_seed(seed)
-        if path is None:
-            return model_class.from_config(
-                dataclasses.replace(shape, vocabulary=len(self.tokenizer(task))).config(labels)
-            )
-        names: dict[str, Any] = {"id2label": dict(enumerate(labels)), "label2id": numbers_of(labels)}
-        return model_class.from_pretrained(path, dtype=torch.float32, **names)
+        shape = dataclasses.replace(self.profile.encoder, vocabulary=len(self.tokenizer(task)))
+        return PLAIN[kind].from_config(shape.config(labels))
+
+    def _pretrained(self, encoder: str | None) -> str | None:
+        return self.other if encoder == "other" else self.profile.encoder.pretrained
 
     def path(self, job: Job) -> Path:
         """Where a job's result lies: a model's folder, or a probe's."""
@@ -133,9 +134,7 @@ class Workshop:
         self, victim: torch.nn.Module, key: WatermarkKey, mode: Mode, label_kind: LabelKind
     ) -> torch.nn.Module:
         """The victim as it is served."""
-        options: dict[str, Any] = {}
-        if label_kind == "hard":
-            options = {"sampling": mode.sampling, "sample_all": mode.sample_all}
+        options: Any = {"sampling": mode.sampling, "sample_all": mode.sample_all} if label_kind == "hard" else {}
         return PROTECTED[key.task].from_model(victim, key=key, label_kind=label_kind, **options)
 
     def answers(self, teacher: Any, rows: Dataset, tokenizer: Any) -> Dataset:
@@ -175,12 +174,11 @@ class Workshop:
         rows = corpus.queries.select(range(round(student.queries * len(corpus.queries))))
         # Who asks less trains longer: as many steps, or it would be the training that is compared.
         settings = dataclasses.replace(settings, epochs=round(settings.epochs / student.queries))
+        record = {"rows": len(rows), "epochs": settings.epochs, "data": corpus.digest}
         if student.teacher == GOLD:
             model = self._on_gold(job, rows, settings, student.seed)
         else:
             model = self._distilled(job, student, rows, settings)
-        record = {"rows": len(rows), "epochs": settings.epochs, "data": corpus.digest}
-        if student.teacher != GOLD:
             record["victim"] = self.weights(Job("victim", job.task))
         if student.encoder is not None:
             record["encoder"] = os.path.basename(str(self.other).rstrip("/"))
@@ -222,17 +220,17 @@ class Workshop:
         assert job.student is not None  # it is who is scored
         student = job.key_of or job.student
         victim = AutoConfig.from_pretrained(self.path(Job("victim", job.task)))
-        key = self.key(victim, student)
-        shown = (
-            (job.task, job.student.seed) == (CASE_TASK, CASE_SEED) and job.key_of is None and _is_plain(job.student)
-        )
+        key, kept = self.key(victim, student), TASKS[job.task].kept
+        # The case study shows students of the tables, and the one of the other encoder.
+        plain = Student(CASE_TASK, student.teacher, student.labels, CASE_SEED, encoder=student.encoder)
+        shown = student == job.student == plain and student.teacher != UNWATERMARKED
         record: dict[str, Any] = {"key": dataclasses.asdict(MODES[student.mode])}
         for where in ("queries", "unseen"):
             probe = Probe.load(self.path(Job("probe", job.task, job.student)) / f"{where}.npz")
-            record[where] = score_probe(probe, key, TASKS[job.task].kept, curve=shown)
+            record[where] = score_probe(probe, key, kept, curve=shown)
             if shown and where == "queries":
                 wrong = self.key(victim, dataclasses.replace(student, seed=student.seed + 1000))
-                record["wrong key"] = score_probe(probe, wrong, TASKS[job.task].kept, curve=True, served_with=key)
+                record["wrong key"] = score_probe(probe, wrong, kept, curve=True, served_with=key)
         return record
 
     # -- training
@@ -277,13 +275,13 @@ class Workshop:
     def _answered(self, teacher: Any, rows: Dataset, student: Student, corpus: Corpus) -> Dataset:
         """The thief's training data: the teacher's answers, gold labels for the rows that it did not ask about."""
         asked, first, gold = round(student.share * len(rows)), corpus.task.columns[0], corpus.task.gold
-        texts = corpus.texts(rows.select(range(asked)))
-        questions = texts
+        texts, tokenizer = corpus.texts(rows.select(range(asked))), self.tokenizer(student.task)
         if student.prepended:
             questions = texts.map(lambda row: {first: f"{PREPENDED} {row[first]}"})
-        answered = self.answers(teacher, questions, self.tokenizer(student.task))
-        if student.prepended:
+            answered = self.answers(teacher, questions, tokenizer)
             answered = answered.remove_columns(first).add_column(first, texts[first][:])
+        else:
+            answered = self.answers(teacher, texts, tokenizer)
         if asked == len(rows):
             return answered
         certain = np.eye(len(corpus.labels), dtype=np.float32)
@@ -297,24 +295,17 @@ class Workshop:
     def _logged(self, victim: Any, key: WatermarkKey, student: Student, rows: Dataset) -> list[Any] | None:
         """The labels that a thief of hard labels was served, where they are the same each time."""
         mode = MODES[student.mode]
-        of_hard_labels = student.teacher == WATERMARKED and student.labels == "hard"
-        if not of_hard_labels or mode.sampling != "keyed" or student.prepended:
+        drawn = student.teacher == WATERMARKED and student.labels == "hard"
+        if not drawn or mode.sampling != "keyed" or student.prepended:
             return None
-        corpus = self.corpus(student.task)
-        served = self.protected(victim, key, mode, "hard")
-        return self.answers(served, corpus.texts(rows), self.tokenizer(student.task))[LABELS][:]
+        texts, served = self.corpus(student.task).texts(rows), self.protected(victim, key, mode, "hard")
+        return self.answers(served, texts, self.tokenizer(student.task))[LABELS][:]
 
     def _keep(self, model: Any, job: Job) -> torch.nn.Module:
         """Save a model so that it is there whole or not at all."""
         with _written_whole(self.path(job)) as folder:
             model.to("cpu").save_pretrained(folder)
         return model.eval().to(PartialState().device)
-
-
-def _is_plain(student: Student) -> bool:
-    """Whether a student is one of the tables', or the case study's."""
-    plain = Student(student.task, student.teacher, student.labels, student.seed, encoder=student.encoder)
-    return student == plain and student.teacher != UNWATERMARKED
 
 
 @torch.no_grad()
@@ -348,9 +339,6 @@ def _own_tokenizer(corpus: Corpus, vocabulary: int, limit: int) -> Any:
     Counted rather than trained: training word pieces gives other ids each time, and a key marks ids. The commonest
     words are pieces, and so are the commonest word ends, to split the other words by.
     """
-    from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
-
-    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
     normalizer, splitter = normalizers.BertNormalizer(lowercase=True), pre_tokenizers.BertPreTokenizer()
     words: Counter[str] = Counter()
     for column in corpus.task.columns:
@@ -361,13 +349,9 @@ def _own_tokenizer(corpus: Corpus, vocabulary: int, limit: int) -> Any:
     for word, count in words.items():
         ends.update({f"##{word[place:]}": count for place in range(max(1, len(word) - LONGEST_END), len(word))})
     letters = sorted({letter for word in words for letter in word})
-    pieces = [*special, *letters, *(f"##{letter}" for letter in letters)]
-    pieces += _commonest(ends, vocabulary // 8)
-    pieces += _commonest(words, vocabulary)
-    numbers: dict[str, int] = {}
-    for piece in pieces:
-        if len(numbers) < vocabulary:
-            numbers.setdefault(piece, len(numbers))
+    pieces = [*SPECIAL_TOKENS, *letters, *(f"##{letter}" for letter in letters)]
+    pieces += [*_commonest(ends, vocabulary // 8), *_commonest(words, vocabulary)]
+    numbers = numbers_of(list(dict.fromkeys(pieces))[:vocabulary])
     tokenizer = Tokenizer(models.WordPiece(numbers, unk_token="[UNK]"))
     tokenizer.normalizer, tokenizer.pre_tokenizer = normalizer, splitter
     tokenizer.post_processor = processors.TemplateProcessing(
@@ -375,8 +359,7 @@ def _own_tokenizer(corpus: Corpus, vocabulary: int, limit: int) -> Any:
         pair="[CLS] $A [SEP] $B:1 [SEP]:1",
         special_tokens=[(name, numbers[name]) for name in ("[CLS]", "[SEP]")],
     )
-    names = dict(zip(("pad_token", "unk_token", "cls_token", "sep_token", "mask_token"), special, strict=True))
-    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, model_max_length=limit, **names)
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, model_max_length=limit, **SPECIAL_NAMES)
 
 
 def _commonest(counts: Counter[str], number: int) -> list[str]:
