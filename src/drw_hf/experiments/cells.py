@@ -20,10 +20,10 @@ def number(value: float | None, digits: int) -> str:
     return NOTHING if value is None else f"{round(float(value), digits) + 0.0:.{digits}f}".replace("-", "−")
 
 
-def from_to(low: float, high: float, digits: int = 1) -> str:
-    """A range; one number where its ends read alike."""
+def from_to(low: float, high: float, digits: int = 1, to: str = "–") -> str:
+    """A range, with words from a negative number on; one number where its ends read alike."""
     ends = number(low, digits), number(high, digits)
-    return ends[0] if ends[0] == ends[1] else (" to " if low < 0 else "–").join(ends)
+    return ends[0] if ends[0] == ends[1] else (" to " if low < 0 else to).join(ends)
 
 
 def span(some: "DataFrame", column: str, digits: int) -> str:

@@ -74,8 +74,8 @@ def make_tagging_corpus(n_sentences: int, seed: int = 0, n_words: int = 4000) ->
     True
     """
     writer = _Writer("tagging", seed, n_words, opinionated=True)
-    rows = [_with_articles(writer.sentence()) for _ in range(n_sentences)]
-    return [{"tokens": [word for word, _ in row], "tags": [tag for _, tag in row]} for row in rows]
+    rows = (zip(*_with_articles(writer.sentence()), strict=True) for _ in range(n_sentences))
+    return [{"tokens": list(tokens), "tags": list(tags)} for tokens, tags in rows]
 
 
 def make_sentiment_corpus(n_sentences: int, seed: int = 0, n_words: int = 4000) -> list[dict[str, Any]]:
@@ -302,8 +302,7 @@ class _Writer:
             return [*subject, self.draw("verb", "VB"), *self.thing()]
         subject = self.thing("subject")
         if roll < 0.3:
-            tried = [(self.word("tried"), "VBD"), ("to", "TO")]
-            return [*subject, *tried, self.draw("verb", "VB"), *self.thing()]
+            return [*subject, (self.word("tried"), "VBD"), ("to", "TO"), self.draw("verb", "VB"), *self.thing()]
         if roll < 0.4:
             degree = [(self.any((*_REAL["degree"], "not")), "RB")] if self.chance(0.5) else []
             return [*subject, _be(subject), *degree, *self.adjective()]
@@ -317,10 +316,8 @@ class _Writer:
         words = [self.draw("adverb", "RB")] if self.chance(0.15) else []
         if self.opinionated and self.chance(0.1):
             words.append(self.draw(self.any(("liked", "disliked")), "VBD"))
-        elif self.chance(0.15):
-            words.append((self.any(self.any(_SYNONYMS)), "VBD"))
         else:
-            words.append(self.draw("past", "VBD"))
+            words.append((self.any(self.any(_SYNONYMS)), "VBD") if self.chance(0.15) else self.draw("past", "VBD"))
         return [*words, (self.word("particle"), "RB")] if self.chance(0.2) else [*words, *self.thing()]
 
     # -- sentences
@@ -344,7 +341,7 @@ class _Writer:
         words = [*self.opening(), *self.thing("subject")]
         if self.chance(0.3):
             turned = self.chance(0.08)
-            words += [("never", "RB")] if turned else []
+            words += [("never", "RB")] * turned
             words += [self.draw(("disliked", "liked")[label != turned], "VBD"), *self.noun()]
         else:
             words += [_be(words), *self.judgement(label)]
@@ -372,9 +369,8 @@ class _Writer:
         doer, patient = self.name(), self.name() if self.chance(0.4) else self.noun()
         place = [(self.word("place"), "IN"), *self.name()]
         group = self.any(_SYNONYMS)
-        first = self.any(group)
-        second = self.any([other for other in group if other != first])
-        verbs = [[(verb, "VBD")] for verb in (first, second)]
+        verb = self.any(group)
+        verbs = [[(verb, "VBD")], [(self.any([other for other in group if other != verb]), "VBD")]]
         orders = [(doer, patient), (doer, patient)]
         if not label:
             roll = self.stream()

@@ -58,7 +58,7 @@ class Student:
         return "/".join([*parts, f"seed={self.seed}"])
 
     def settings(self) -> dict[str, Any]:
-        """All fields, for the record."""
+        """All that is set, for the record."""
         return {name: value for name, value in dataclasses.asdict(self).items() if value is not None}
 
 

@@ -1,6 +1,7 @@
 """What the victim's users get at every watermark level: measured accuracy beside what Theorem 1 predicts."""
 
 import dataclasses
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -42,31 +43,25 @@ def serve(victim: torch.nn.Module, tokenizer: Any, corpus: Corpus, keys: Sequenc
     batches = list(_asked(victim, tokenizer, corpus))
     probabilities = np.concatenate([_items(batch, batch.logits.softmax(-1)) for batch in batches])
     calibration = calibration_error(probabilities, _gold(corpus, batches))
-    record: dict[str, Any] = {"clean": figures_of_merit(corpus, _labels(batches, None, None)), "levels": []}
-    record |= {"ece": calibration.ece, "confidence": calibration.confidence, "n": calibration.n}
+    record: dict[str, Any] = {"ece": calibration.ece, "confidence": calibration.confidence, "n": calibration.n}
+    record["clean"] = figures_of_merit(corpus, _labels(batches))
     ways: dict[str, tuple[OutputOptions, dict[str, float]]] = {
         "soft": (OutputOptions("soft"), {}),
         "hard": (OutputOptions("hard"), {}),
         ALL_DRAWN: (OutputOptions("hard", sample_all=True), {"tau": 1.0}),
     }
 
-    def measured(labels: str, options: OutputOptions, **changes: float) -> dict[str, Any]:
-        marked = [key.replace(**changes) for key in keys]
+    def measured(labels: str, **changes: float) -> dict[str, Any]:
+        options, always = ways[labels]
+        marked = [key.replace(**changes, **always) for key in keys]
         merits = [figures_of_merit(corpus, _labels(batches, key, options)) for key in marked]
-        bounds = accuracy_bounds(
-            probabilities, marked[0].settings, label_kind=options.label_kind, sample_all=options.sample_all
-        )
-        predicted = dataclasses.asdict(bounds)
+        kind: Any = {"label_kind": options.label_kind, "sample_all": options.sample_all}
+        predicted = dataclasses.asdict(accuracy_bounds(probabilities, marked[0].settings, **kind))
         del predicted["n"]
-        return {"labels": labels, "keys": len(keys), **_summary(merits), **predicted}
+        return {**changes, "labels": labels, "keys": len(keys), **_summary(merits), **predicted}
 
-    for epsilon in LEVELS:
-        for labels, (options, changes) in ways.items():
-            found = measured(labels, options, epsilon=epsilon, **changes)
-            record["levels"].append({"epsilon": epsilon, **found})
-    record["taus"] = [
-        {"tau": tau, **measured(labels, ways[labels][0], tau=tau)} for tau in TAUS for labels in ("soft", "hard")
-    ]
+    record["levels"] = [measured(labels, epsilon=epsilon) for epsilon in LEVELS for labels in ways]
+    record["taus"] = [measured(labels, tau=tau) for tau in TAUS for labels in ("soft", "hard")]
     return record
 
 
@@ -84,19 +79,14 @@ def _asked(victim: torch.nn.Module, tokenizer: Any, corpus: Corpus) -> Any:
         yield _Batch(query, victim(**encoding.to(victim.device)).logits.float().cpu(), units)
 
 
-def _labels(batches: Sequence[_Batch], key: WatermarkKey | None, options: OutputOptions | None) -> list[Any]:
+def _labels(batches: Sequence[_Batch], key: WatermarkKey | None = None, options: Any = None) -> list[Any]:
     """The label of every row, or of every word; −1 for words beyond the model's limit."""
     found: list[Any] = []
     for batch in batches:
-        logits = batch.logits if key is None or options is None else protect(batch.logits, batch.query, key, options)
+        logits = batch.logits if key is None else protect(batch.logits, batch.query, key, options)
         best = logits.argmax(-1).tolist()
-        if batch.units is None:
-            found += best
-        else:
-            found += [
-                [-1 if place is None else row[place] for place in places]
-                for row, places in zip(best, batch.units, strict=True)
-            ]
+        for row, places in zip(best, batch.units or itertools.repeat(None), strict=False):
+            found.append(row if places is None else [-1 if place is None else row[place] for place in places])
     return found
 
 

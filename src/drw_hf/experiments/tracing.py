@@ -30,7 +30,7 @@ from ..keys import KeyRing, WatermarkKey
 from ..keys.choices import Task
 from ..tracing import Identification, identify
 from ..wording import small_p
-from .cells import number, table
+from .cells import from_to, number, table
 from .libraries import library
 from .lines import Record, read_lines, rounded
 from .measurements import LEVELS, Measurement, command_parser, run_command, uniformity
@@ -50,40 +50,26 @@ def make_ring(theft: Theft, users: Sequence[str]) -> KeyRing:
     return KeyRing.generate(theft.victim, tokenizer=theft.tokenizer, target=target, secret=SECRET).declare(users)
 
 
-def pool_answers(theft: Theft, ring: KeyRing, colluders: Sequence[str], folder: Any, seed: int) -> Dataset:
-    """The thief's queries with soft answers, each as one of the colluders got it, drawn at random."""
+def leak(theft: Theft, ring: KeyRing, colluders: Sequence[str], folder: Any, seed: int = 7, epochs: int = 8) -> Any:
+    """A student of the soft answers to the thief's queries, each as one of the colluders got it, drawn at random."""
     protected, rows = theft.protected(ring), theft.asked(theft.queries)
     asked_by = np.random.default_rng(seed).integers(len(colluders), size=len(rows))
-    parts = []
+    answers = []
     for place, user in enumerate(colluders):
         with protected.use_key(user=user):
             own = rows.select(np.flatnonzero(asked_by == place))
-            parts.append(label_with_teacher(protected, own, theft.tokenizer, cache_dir=folder, progress=False))
-    return concatenate_datasets(parts)
-
-
-def leak(theft: Theft, ring: KeyRing, colluders: Sequence[str], folder: Any, seed: int = 7, epochs: int = 8) -> Any:
-    """A student of what some users of a ring were answered."""
-    answers = pool_answers(theft, ring, colluders, folder, seed)
+            answers.append(label_with_teacher(protected, own, theft.tokenizer, cache_dir=folder, progress=False))
     student = small_bert(theft.task, len(theft.tokenizer), seed)
-    return distil(student, theft.tokenizer, answers, folder, epochs, seed=seed)
+    return distil(student, theft.tokenizer, concatenate_datasets(answers), folder, epochs, seed=seed)
 
 
 def search(
     theft: Theft, ring: KeyRing, users: Sequence[str], suspect: Any, folder: Any, rows: Dataset | None = None
 ) -> Identification:
     """Who among the users; by text that the suspect never saw, unless rows are given."""
-    return identify(
-        suspect,
-        theft.text(theft.unseen if rows is None else rows),
-        ring=ring,
-        users=users,
-        tokenizer=theft.tokenizer,
-        victim=theft.victim,
-        level=LEVEL,
-        cache_dir=folder,
-        progress=False,
-    )
+    texts = theft.text(theft.unseen if rows is None else rows)
+    asking: Any = {"tokenizer": theft.tokenizer, "victim": theft.victim, "cache_dir": folder, "progress": False}
+    return identify(suspect, texts, ring=ring, users=users, level=LEVEL, **asking)
 
 
 # -- users who share the paper's M
@@ -102,28 +88,17 @@ class SharedMatrix:
 
     def key_for(self, user: int) -> WatermarkKey:
         """The key of a user, by number."""
-        v_k, v_s = np.random.default_rng((self._seed, 1, user)).random((2, DIMENSION))
-        if self._centred:
-            v_k, v_s = 2.0 * v_k - 1.0, 2.0 * v_s - 1.0
-        return WatermarkKey.from_arrays(
-            v_k=v_k,
-            v_s=v_s,
-            M=self.M,
-            config=self._theft.victim.config,
-            task=self._theft.task,
-            tokenizer=self._theft.tokenizer,
-            target=CORPORA[self._theft.task].target,
-            scope="predicted",
-            secret=bytes(32),  # of no use to soft labels
-        )
+        theft, vectors = self._theft, np.random.default_rng((self._seed, 1, user)).random((2, DIMENSION))
+        v_k, v_s = 2.0 * vectors - 1.0 if self._centred else vectors
+        arrays: Any = {"v_k": v_k, "v_s": v_s, "M": self.M, "scope": "predicted"}
+        bound: Any = {"config": theft.victim.config, "task": theft.task, "tokenizer": theft.tokenizer}
+        unused = bytes(32)  # soft labels need no secret
+        return WatermarkKey.from_arrays(**arrays, **bound, target=CORPORA[theft.task].target, secret=unused)
 
     def tests(self, probe: Any, users: Sequence[int]) -> list[ExactTest]:
         """What the exact test says of every user, each tested as if nobody else's key had to do with his."""
-        first = self.key_for(users[0])
-        amplitudes = amplitudes_of(probe, first)
-        found = []
-        for user in users:
-            key = self.key_for(user)
+        amplitudes, found = amplitudes_of(probe, self.key_for(users[0])), []
+        for key in map(self.key_for, users):
             null = NullLaw(amplitudes.A, key.settings, vectors=(key.v_k, key.v_s))
             found.append(null.test(null.statistic(*key.entries(amplitudes.token_ids))))
         return found
@@ -136,7 +111,8 @@ def of_coalition(
     users: Sequence[str], colluders: Sequence[str], folder: str, seed: int, figure: Path | None = None
 ) -> Record:
     """What the search says of a student of these users, by text it never saw and by its queries."""
-    theft, ring = _scene(users, folder)
+    theft = make_theft(TAGGER, folder)
+    ring = make_ring(theft, users)
     student = leak(theft, ring, colluders, folder, seed)
     innocent = np.array([user not in colluders for user in users])
     record: Record = {"n_users": len(users), "seed": seed, "colluders": list(colluders)}
@@ -161,8 +137,9 @@ def of_coalition(
 
 def of_nobody(users: Sequence[str], folder: str) -> Record:
     """What the search says of a model that was trained on true labels."""
-    theft, ring = _scene(users, folder)
-    found = search(theft, ring, users, train_on_gold(TAGGER, theft.tokenizer, theft.queries, folder, 31, 4), folder)
+    theft = make_theft(TAGGER, folder)
+    model = train_on_gold(TAGGER, theft.tokenizer, theft.queries, folder, 31, 4)
+    found = search(theft, make_ring(theft, users), users, model, folder)
     innocents = {"innocents_named": len(found.leakers), "others": uniformity(found.p_values())}
     return {"n_users": len(users), "verdict": found.verdict, "unseen": innocents}
 
@@ -185,11 +162,6 @@ def of_shared_matrix(centred: bool, n_users: int, folder: str) -> Record:
             "p_values": rounded(p_values),
         }
     return record
-
-
-def _scene(users: Sequence[str], folder: str) -> tuple[Theft, KeyRing]:
-    theft = make_theft(TAGGER, folder)
-    return theft, make_ring(theft, users)
 
 
 def parts(options: Namespace, folder: str) -> Iterator[Measurement]:
@@ -229,18 +201,18 @@ def _innocents_table(records: dict[str, Record]) -> str:
     for part, which, title in wanted:
         if part in records:
             found = records[part][which]
-            uniform = found["others"]
+            uniform, p = found["others"], found["others"]["ks_p"]
             row = {"innocent users' p-values": title, "users": f"{uniform['n']:,}"}
             row |= {f"p ≤ {level}": f"{uniform['shares'][str(level)]:.2%}" for level in LEVELS}
             row["largest z"] = number(library("scipy.stats").norm.isf(uniform["smallest"]), 1)
-            p = uniform["ks_p"]
             row["KS test"] = "p < 10⁻¹⁰" if p < 1e-10 else f"p {small_p(math.log10(p))}"
             rows.append({**row, "named": f"{found['innocents_named']:,}"})
     if ONE in records:
         uniform = records[ONE]["unseen"]["others"]
-        within = {f"p ≤ {level}": "{:.2%} to {:.2%}".format(*uniform["expected"][str(level)]) for level in LEVELS}
-        about = {"innocent users' p-values": "*99.9 % of honest tests give*", "users": f"{uniform['n']:,}"}
-        rows.append({**about, **within})
+        row = {"innocent users' p-values": "*99.9 % of honest tests give*", "users": f"{uniform['n']:,}"}
+        rows.append(
+            row | {f"p ≤ {level}": "{:.2%} to {:.2%}".format(*uniform["expected"][str(level)]) for level in LEVELS}
+        )
     return table(rows)
 
 
@@ -250,26 +222,17 @@ def _coalitions_table(records: dict[str, Record]) -> str:
     for size in sorted({len(record["colluders"]) for record in coalitions}):
         some = [record for record in coalitions if len(record["colluders"]) == size]
         for where, title in (("unseen", "unseen text"), ("queries", "the queries")):
-            z, log10_p, named = (
-                [value for record in some for value in record[where][name]] for name in ("z", "log10_p", "named")
-            )
-            rows.append(
-                {
-                    "users who pooled": str(size),
-                    "students": str(len(some)),
-                    "probed with": title,
-                    "mean z (range)": f"{np.mean(z):.1f} ({_range(z)})",
-                    "log₁₀ p": _range(log10_p),
-                    "named": f"{sum(named)} of {len(named)}",
-                    "innocents named": str(sum(record[where]["innocents_named"] for record in some)),
-                }
-            )
+            found = [record[where] for record in some]
+            z, log10_p, named = ([value for one in found for value in one[name]] for name in ("z", "log10_p", "named"))
+            row = {"users who pooled": str(size), "students": str(len(some)), "probed with": title}
+            row |= {"mean z (range)": f"{np.mean(z):.1f} ({_range(z)})", "log₁₀ p": _range(log10_p)}
+            row["named"] = f"{sum(named)} of {len(named)}"
+            rows.append({**row, "innocents named": str(sum(one["innocents_named"] for one in found))})
     return table(rows)
 
 
 def _range(values: Sequence[float]) -> str:
-    low, high = number(min(values), 1), number(max(values), 1)
-    return low if low == high else f"{low} to {high}"
+    return from_to(min(values), max(values), to=" to ")
 
 
 def main() -> None:
