@@ -10,8 +10,7 @@ from drw_hf.cli.options import PaperTask, Part
 from drw_hf.errors import ConfigurationError
 from drw_hf.experiments import jobs
 from drw_hf.experiments.costs import Costs, job_of, operations_per_token
-from drw_hf.experiments.jobs import GOLD, PARTS, UNWATERMARKED, WATERMARKED, Job, Student, make_jobs
-from drw_hf.experiments.modes import MODES
+from drw_hf.experiments.jobs import GOLD, MODES, PARTS, UNWATERMARKED, WATERMARKED, Job, Student, make_jobs
 from drw_hf.experiments.profiles import Encoder, load_profile
 from drw_hf.experiments.tasks import TASKS
 

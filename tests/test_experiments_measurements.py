@@ -6,8 +6,7 @@ import pytest
 from scipy import stats
 
 from drw_hf.errors import ConfigurationError, JobsFailedError
-from drw_hf.experiments import calibration, comparison
-from drw_hf.experiments.libraries import library
+from drw_hf.experiments import calibration, comparison, library
 from drw_hf.experiments.lines import read_lines
 from drw_hf.experiments.measurements import LEVELS, Measurement, expected_shares, measure_missing
 

@@ -18,8 +18,7 @@ from transformers import AutoTokenizer
 from drw_hf.asking.labelling import LABELS, PROBABILITIES, label_with_teacher
 from drw_hf.detection.probing import Probe
 from drw_hf.experiments import work
-from drw_hf.experiments.jobs import GOLD, UNWATERMARKED, WATERMARKED, Job, Student
-from drw_hf.experiments.modes import MODES
+from drw_hf.experiments.jobs import GOLD, MODES, UNWATERMARKED, WATERMARKED, Job, Student
 from drw_hf.experiments.profiles import load_profile
 from drw_hf.experiments.scoring import chosen, score_probe, served
 from drw_hf.experiments.serving import LEVELS, TAUS

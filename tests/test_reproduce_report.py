@@ -12,9 +12,7 @@ import pytest
 from drw_hf.errors import DatasetError
 from drw_hf.experiments import figures, tables
 from drw_hf.experiments.goals import goals_table
-from drw_hf.experiments.jobs import EPSILONS, GOLD, UNWATERMARKED, WATERMARKED, Student
-from drw_hf.experiments.modes import MODES
-from drw_hf.experiments.power import check_plan
+from drw_hf.experiments.jobs import EPSILONS, GOLD, MODES, UNWATERMARKED, WATERMARKED, Student
 from drw_hf.experiments.results import (
     Place,
     Results,
@@ -26,6 +24,7 @@ from drw_hf.experiments.results import (
     mean_average_precision,
 )
 from drw_hf.experiments.scoring import SPECTRUM
+from drw_hf.experiments.tables import check_plan
 from drw_hf.experiments.write_up import what_was_run, write_up
 
 SETTINGS = {"job": "settings", "profile": "tiny", "key": {"frequency": 16.0, "epsilon": 0.2, "tau": 0.5}}

@@ -24,8 +24,7 @@ def reproduce(
         typer.Argument(help="tiny, minilm, paper, smoke, or a TOML file of your own like them.", metavar="PROFILE"),
     ] = "tiny",
     part: Annotated[
-        list[shared.Part] | None,
-        typer.Option(help="What of the paper (default: tables). May be repeated."),
+        list[shared.Part] | None, typer.Option(help="What of the paper (default: tables). May be repeated.")
     ] = None,
     task: Annotated[
         list[shared.PaperTask] | None, typer.Option(help="Which tasks (default: the profile's). May be repeated.")
@@ -73,6 +72,7 @@ def reproduce(
     Example: drw-hf reproduce tiny --task pos --students 2 --workers 2 --data my-data
     Example: drw-hf reproduce paper --part tables --part epsilon --workers 8
     """
+    from ..experiments import library
     from ..experiments.costs import Costs, progress_bar
     from ..experiments.jobs import make_jobs
     from ..experiments.profiles import load_profile
@@ -95,7 +95,8 @@ def reproduce(
     shown = show_progress()
     if dry_run:
         return _cost(run, costs, workers)
-    _check_libraries()
+    for name in ("pandas", "seqeval"):
+        library(name)  # what is missing is said now, not by a job in the night
     run.prepare()
     if worker:
         _quieten()
@@ -116,14 +117,6 @@ def reproduce(
     outcome = _report(output)
     run.check_finished()
     return outcome
-
-
-def _check_libraries() -> None:
-    """What is missing is said now, not by a job in the night."""
-    from ..experiments.libraries import library
-
-    for name in ("pandas", "seqeval"):
-        library(name)
 
 
 def _quieten() -> None:

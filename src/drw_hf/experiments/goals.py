@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable
 
 from .cells import NOTHING, number, precision, table
-from .paper import PAPER, PAPER_EPSILON
 from .results import (
     LABELS,
     LOG10_P,
@@ -20,6 +19,7 @@ from .results import (
     mean_average_precision,
 )
 from .serving import ALL_DRAWN
+from .tasks import PAPER, PAPER_EPSILON
 
 LARGEST_INNOCENT = 5.0  # P_snr of a negative
 LARGEST_LOG10_P = -6.0  # of a positive, on its queries

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import ConfigurationError
+from ..keys.choices import Law, Sampling, Scope
 from .profiles import Profile
 
 WATERMARKED, UNWATERMARKED, GOLD = "watermarked", "unwatermarked", "gold"
@@ -23,6 +24,31 @@ CATEGORIES = ("DT", "VBN", "JJ")  # beside NNP
 TAUS = (0.25, 0.75, 1.0)  # beside the profile's own
 SHARES = (0.5, 0.1)  # of the student's rows that carry the victim's answers; the rest have gold labels
 QUERIES = (0.5, 0.25, 0.1)  # of the queries, asked at all
+
+
+@dataclass(frozen=True)
+class Mode:
+    """How keys, labels and detection are made: as the paper's code does, as its text says, or by default."""
+
+    name: str
+    law: Law  # how hashes are drawn from the key
+    scope: Scope  # which selected answers are marked
+    sampling: Sampling  # whether the hard label of a text is one draw for good ("keyed") or a new one each time
+    sample_all: bool  # whether unmarked answers are drawn too, where labels are hard
+    requery: bool  # whether hard labels are asked anew in every epoch
+    # Whose answers P_snr is taken of: items that the clean victim calls c* ("victim"); items that are c* in truth,
+    # less the least confident ("gold"); or all of them ("all"). Selected ones only, in every mode.
+    probes: str
+
+
+MODES = {
+    mode.name: mode
+    for mode in (
+        Mode("default", "direct", "predicted", "keyed", sample_all=False, requery=False, probes="victim"),
+        Mode("paper-text", "paper", "all", "keyed", sample_all=False, requery=False, probes="all"),
+        Mode("paper-code", "paper", "predicted", "fresh", sample_all=True, requery=True, probes="gold"),
+    )
+}
 
 
 @dataclass(frozen=True)

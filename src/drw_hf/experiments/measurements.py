@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from .libraries import library
+from . import library
 from .lines import Record
 from .runs import Run, name_of, work_through
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from .libraries import library
+from . import library
 from .tasks import Corpus
 
 

@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import DatasetError
-from .jobs import GOLD, LABELS, UNWATERMARKED, WATERMARKED, Student
-from .libraries import library
+from . import library
+from .jobs import GOLD, LABELS, MODES, UNWATERMARKED, WATERMARKED, Student
 from .lines import Record, read_lines
-from .modes import MODES
 from .ranking import average_precision
 from .runs import SETTINGS
 from .tasks import TASKS

@@ -93,7 +93,7 @@ def _power(probe: Probe, key: WatermarkKey) -> dict[str, float]:
 
 
 def chosen(probe: Probe, key: WatermarkKey, way: str, kept: float) -> tuple[np.ndarray, np.ndarray]:
-    """The selected items that P_snr is taken of, and their hash: see :class:`drw_hf.experiments.modes.Mode`."""
+    """The selected items that P_snr is taken of, and their hash: see :class:`drw_hf.experiments.jobs.Mode`."""
     tokens, exists = probe.tokens_of(key)
     counted = exists.copy()
     if way == "victim":

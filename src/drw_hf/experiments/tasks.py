@@ -1,4 +1,4 @@
-"""The paper's four tasks, from the Hub or from a folder."""
+"""The paper's four tasks: their data, from the Hub or from a folder, and the paper's own figures."""
 
 import functools
 import hashlib
@@ -40,6 +40,9 @@ TASKS = {
     name: Task(columns=tuple(fields.pop("columns")), labels=tuple(fields.pop("labels", ())), **fields)
     for name, fields in read_table("tasks").items()
 }
+PAPER = read_table("paper")
+PAPER_EPSILON = 0.2
+PAPER_STUDENTS = 10  # of every kind
 
 
 @dataclass(frozen=True)

@@ -30,8 +30,8 @@ from ..keys import KeyRing, WatermarkKey
 from ..keys.choices import Task
 from ..tracing import Identification, identify
 from ..wording import small_p
+from . import library
 from .cells import from_to, number, table
-from .libraries import library
 from .lines import Record, read_lines, rounded
 from .measurements import LEVELS, Measurement, command_parser, run_command, uniformity
 from .theft import CORPORA, Theft, distil, make_theft, small_bert, steal, train_on_gold

@@ -33,8 +33,7 @@ from ..keys import WatermarkKey
 from ..keys.choices import LabelKind
 from ..keys.hash_rules import RarestRule
 from .corpus import SPECIAL_NAMES, SPECIAL_TOKENS
-from .jobs import CASE_SEED, CASE_TASK, GOLD, UNWATERMARKED, WATERMARKED, Job, Student
-from .modes import MODES, Mode
+from .jobs import CASE_SEED, CASE_TASK, GOLD, MODES, UNWATERMARKED, WATERMARKED, Job, Mode, Student
 from .profiles import Profile, Training
 from .ranking import figures_of_merit
 from .scoring import score_probe

@@ -7,9 +7,8 @@ from . import read_table, tables
 from .cells import table
 from .goals import goals_table
 from .jobs import GOLD, LABELS, PARTS, UNWATERMARKED, WATERMARKED, Student
-from .paper import PAPER_STUDENTS
 from .results import Place, Results, by_category, by_limit, by_rule, by_tau, load
-from .tasks import TASKS
+from .tasks import PAPER_STUDENTS, TASKS
 
 
 def what_was_run(results: Results) -> str:
