@@ -37,13 +37,11 @@ STATISTICS = ("P_snr", "cosine, probabilities", "cosine, logits", "exact, with t
 N_KEYS = 1000
 
 
-def z_among(values: np.ndarray, true: float) -> float:
-    """How many standard deviations the true key's value lies above the random keys' mean."""
-    return float((true - values.mean()) / values.std())
-
-
 def filters(probe: Probe, key: WatermarkKey, seed: int = 0) -> dict[str, float]:
-    """z of P_snr and of the correlation with the cosine, over tokens that the victim calls c* and the key selects."""
+    """z of P_snr and of the correlation with the cosine, over tokens that the victim calls c* and the key selects.
+
+    It says how many standard deviations the true key's value lies above the mean of random keys'.
+    """
     assert probe.victim is not None  # :func:`measure` asks the victim, too
     tokens, exists = probe.tokens_of(key)
     counted = exists & (probe.victim.argmax(1) == key.target)
@@ -61,7 +59,7 @@ def filters(probe: Probe, key: WatermarkKey, seed: int = 0) -> dict[str, float]:
         )
         for name, y in (("cosine, probabilities", means["p"]), ("cosine, logits", means["logit"])):
             found[name].append(np.corrcoef(y[chosen], np.cos(key.frequency * g[chosen]))[0, 1])
-    return {name: z_among(np.array(values[1:]), values[0]) for name, values in found.items()}
+    return {name: float((true - np.mean(others)) / np.std(others)) for name, (true, *others) in found.items()}
 
 
 def students(options: Namespace, folder: str) -> Iterator[Measurement]:

@@ -119,8 +119,9 @@ def _accuracies(place: Place, figure: str) -> Row:
     """Of the victim, its protected answers, and its students."""
     epsilon = place.mark_setting("epsilon")
     served = {"argmax soft": "soft", "sampling hard": "hard", "sampling hard, all drawn": ALL_DRAWN}
-    merits = {"victim": place.clean_merit(figure)}
-    merits |= {name: epsilon and place.served_merit(how, epsilon, figure) for name, how in served.items()}
+    merits = {"victim": place.clean_merit(figure), **dict.fromkeys(served)}
+    if epsilon is not None:
+        merits |= {name: place.served_merit(how, epsilon, figure) for name, how in served.items()}
     cells = {name: number(merit, 1) for name, merit in merits.items()}
     students = {f"student {labels}": place.positives(labels) for labels in LABELS}
     innocents = place.negatives("soft")

@@ -12,7 +12,7 @@ import os
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -246,10 +246,8 @@ class Workshop:
     def _on_gold(self, job: Job, rows: Dataset, settings: Training, seed: int) -> torch.nn.Module:
         arguments = self._arguments(settings, seed)
         arguments["best_on"] = self.corpus(job.task).validation if settings.keep == "best" else None
-        model, tokenizer = self.new_model(job.task, seed), self.tokenizer(job.task)
-        with _scratch(self.folder) as scratch:
-            train_on_gold(TASKS[job.task].kind, tokenizer, rows, scratch, model=model, **arguments)
-        return self._keep(model, job)
+        kind, model, tokenizer = TASKS[job.task].kind, self.new_model(job.task, seed), self.tokenizer(job.task)
+        return self._trained(job, model, train_on_gold, kind, tokenizer, rows, model=model, **arguments)
 
     def _distilled(self, job: Job, student: Student, rows: Dataset, settings: Training) -> torch.nn.Module:
         corpus, teacher, mode = self.corpus(job.task), self.victim(job.task), MODES[student.mode]
@@ -263,9 +261,8 @@ class Workshop:
         else:
             learned = self._answered(teacher, rows, student, corpus)
         model = self.new_model(job.task, student.seed, student.encoder)
-        with _scratch(self.folder) as scratch:
-            distil(model, self.tokenizer(job.task, student.encoder), learned, scratch, **arguments)
-        return self._keep(model, job)
+        tokenizer = self.tokenizer(job.task, student.encoder)
+        return self._trained(job, model, distil, model, tokenizer, learned, **arguments)
 
     def _answered(self, teacher: Any, rows: Dataset, student: Student, corpus: Corpus) -> Dataset:
         """The thief's training data: the teacher's answers, gold labels for the rows that it did not ask about."""
@@ -296,8 +293,11 @@ class Workshop:
         texts, served = self.corpus(student.task).texts(rows), self.protected(victim, key, mode, "hard")
         return self.answers(served, texts, self.tokenizer(student.task))[LABELS][:]
 
-    def _keep(self, model: Any, job: Job) -> torch.nn.Module:
-        """Save a model so that it is there whole or not at all."""
+    def _trained(self, job: Job, model: Any, train: Callable, /, *arguments: Any, **settings: Any) -> torch.nn.Module:
+        """Train a model, and save it so that it is there whole or not at all."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=self.folder) as scratch:
+            train(*arguments, scratch, **settings)
         with _written_whole(self.path(job)) as folder:
             model.to("cpu").save_pretrained(folder)
         return model.eval().to(PartialState().device)
@@ -371,8 +371,3 @@ def _written_whole(path: Path) -> Iterator[Path]:
     yield folder
     shutil.rmtree(path, ignore_errors=True)
     folder.rename(path)
-
-
-def _scratch(folder: Path) -> Any:
-    folder.mkdir(parents=True, exist_ok=True)
-    return tempfile.TemporaryDirectory(dir=folder)
