@@ -39,6 +39,7 @@ Made = tuple[Any, Any]  # a model and its tokenizer
 
 
 def on_gold(theft: Theft, folder: str, seed: int) -> Made:
+    """A model of right labels."""
     epochs = 4 if theft.task == TAGGER else 3
     return train_on_gold(theft.task, theft.tokenizer, theft.queries, folder, seed, epochs), theft.tokenizer
 
@@ -58,6 +59,7 @@ def from_pretrained(theft: Theft, folder: str, seed: int, path: str) -> Made:
 
 
 def innocents(options: Namespace, folder: str) -> Iterator[Measurement]:
+    """What is measured."""
 
     def model(task: Task, about: str, make: Callable[..., Made], **settings: Any) -> Measurement:
         name, made = f"{task}, {about}", partial(make, **settings)
@@ -85,6 +87,7 @@ def p_values(probe: Probe, keys: list[WatermarkKey]) -> list[float]:
 
 
 def measure(task: Task, make: Callable[[Theft, str], Made], folder: str, n_keys: int) -> Record:
+    """Train, probe and test one model."""
     theft = make_theft(task, folder)
     model, tokenizer = make(theft, folder)
     fixed = theft.key(secret=FIXED_SECRET)
@@ -97,6 +100,7 @@ def measure(task: Task, make: Callable[[Theft, str], Made], folder: str, n_keys:
 
 
 def report(output: Path) -> str:
+    """A Markdown summary of the raw lines."""
     records = read_lines(output)
     rows = []
     for variant in VARIANTS:
@@ -113,6 +117,7 @@ def report(output: Path) -> str:
 
 
 def main() -> None:
+    """The command."""
     parser = command_parser(__doc__)
     parser.add_argument("--keys", type=int, default=1000, help="random keys per model (default: 1000)")
     parser.add_argument("--pretrained", help="folder of a pretrained BERT encoder, for two of the models")

@@ -63,6 +63,7 @@ def filters(probe: Probe, key: WatermarkKey, seed: int = 0) -> dict[str, float]:
 
 
 def students(options: Namespace, folder: str) -> Iterator[Measurement]:
+    """What is measured."""
     for seed in options.seeds:
         for labels, epsilon in CASES:
             about = {"labels": labels, "epsilon": epsilon, "seed": seed}
@@ -70,6 +71,7 @@ def students(options: Namespace, folder: str) -> Iterator[Measurement]:
 
 
 def measure(labels: LabelKind | Literal["gold"], epsilon: float | None, seed: int, folder: str) -> Record:
+    """Train and test one student."""
     theft = make_theft(TAGGER, folder)
     key = theft.key(epsilon=epsilon or 0.2, secret=seed.to_bytes(32, "big"))
     if labels == "gold":
@@ -114,6 +116,7 @@ def exponential_to_normal(standardised: float) -> float:
 
 
 def main() -> None:
+    """The command."""
     parser = command_parser(__doc__)
     parser.add_argument("--seeds", type=int, nargs="+", default=[101, 102], help="a student of every kind for each")
     run_command(parser, students, report)

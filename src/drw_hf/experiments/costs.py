@@ -29,6 +29,7 @@ class Costs:
 
     @classmethod
     def of(cls, workshop: Workshop, tasks: Iterable[str]) -> "Costs":
+        """The costs of tasks, from a look at their data."""
         rows, tokens = {}, {}
         for task in dict.fromkeys(tasks):
             corpus = workshop.corpus(task)
@@ -136,6 +137,7 @@ def progress_bar(run: Run, costs: Costs, workers: int, shown: bool) -> Iterator[
 
 
 def in_words(seconds: float) -> str:
+    """A duration as people say it."""
     if seconds < 90:
         return f"{seconds:.0f} s"
     if seconds < 5400:

@@ -13,6 +13,7 @@ from .theft import make_theft, steal
 
 
 def main() -> None:
+    """The command."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--output", type=Path, required=True, help="the PNG; the result goes beside it as JSON")
     options = parser.parse_args()

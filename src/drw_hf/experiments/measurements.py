@@ -27,6 +27,7 @@ class Measurement:
 
     @property
     def name(self) -> str:
+        """The name its line goes by."""
         return name_of(self.about, tuple(self.about))
 
 
@@ -68,6 +69,7 @@ def run_command(
 
 
 def command_parser(description: str) -> argparse.ArgumentParser:
+    """The options that every experiment has."""
     parser = argparse.ArgumentParser(description=description.splitlines()[0])
     parser.add_argument("--output", type=Path, required=True, help="the JSON lines; tables go beside them (.md)")
     parser.add_argument("--report", action="store_true", help="only write the tables of what is there")

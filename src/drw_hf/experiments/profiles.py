@@ -41,6 +41,7 @@ class Encoder:
         return (4 if self.pretrained else 2) * self.width
 
     def config(self, labels: Sequence[str]) -> Any:
+        """The configuration of a BERT of this shape."""
         from transformers import BertConfig
 
         return BertConfig(
@@ -59,6 +60,8 @@ class Encoder:
 
 @dataclass(frozen=True)
 class Training:
+    """How a model is trained."""
+
     epochs: int
     learning_rate: float
     batch_size: int
@@ -68,6 +71,8 @@ class Training:
 
 @dataclass(frozen=True)
 class TaskSettings:
+    """A profile's settings for one task."""
+
     victim: Training
     student: Training
     rows: int | None = None
@@ -76,6 +81,8 @@ class TaskSettings:
 
 @dataclass(frozen=True)
 class Profile:
+    """What a run is made of."""
+
     name: str
     tasks: tuple[str, ...]
     students: int
@@ -94,6 +101,7 @@ class Profile:
 
 
 def available() -> list[str]:
+    """The profiles that come with the package."""
     return sorted(file.stem for file in FOLDER.glob("*.toml"))
 
 

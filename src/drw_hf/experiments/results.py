@@ -93,6 +93,7 @@ class Place:
 
     @property
     def title(self) -> str:
+        """Task and profile."""
         return f"{TASKS[self.task].title}, {self.profile}"
 
     def line(self, kind: str) -> Record:

@@ -87,6 +87,7 @@ class SharedMatrix:
         self.M = np.random.default_rng((seed, 0)).standard_normal((theft.victim.config.vocab_size, DIMENSION))
 
     def key_for(self, user: int) -> WatermarkKey:
+        """The key of a user, by number."""
         theft, vectors = self._theft, np.random.default_rng((self._seed, 1, user)).random((2, DIMENSION))
         v_k, v_s = 2.0 * vectors - 1.0 if self._centred else vectors
         arrays: Any = {"v_k": v_k, "v_s": v_s, "M": self.M, "scope": "predicted"}
@@ -164,6 +165,7 @@ def of_shared_matrix(centred: bool, n_users: int, folder: str) -> Record:
 
 
 def parts(options: Namespace, folder: str) -> Iterator[Measurement]:
+    """What is measured."""
     users = [f"customer-{i:05d}" for i in range(options.users)]
     chosen = [users[i] for i in np.random.default_rng(8).permutation(len(users))[: max(COALITIONS)]]
     figure = options.output.with_suffix(".png")
@@ -234,6 +236,7 @@ def _range(values: Sequence[float]) -> str:
 
 
 def main() -> None:
+    """The command."""
     parser = command_parser(__doc__)
     parser.add_argument("--users", type=int, default=10_000, help="users declared (default: 10000)")
     parser.add_argument("--shared", type=int, default=3_000, help="users who share a matrix (default: 3000)")
