@@ -9,7 +9,7 @@ import numpy as np
 
 from ..errors import DatasetError, PredictorError
 from ..keys.choices import Task
-from .answers import KeptAnswers, answers_folder, ask_the_rest, damaged_folder, kept_labels
+from .answers import answers_folder, ask_the_rest, damaged_folder, kept_answers, kept_labels
 from .options import AskingOptions, asking_options
 from .predictor import Askable, Predictor, as_predictor
 from .questions import find_text_columns, questions_of
@@ -118,25 +118,23 @@ def _attach(predictor: Predictor, dataset: Any, finished: Path, fingerprint: str
     import pyarrow
     from accelerate import PartialState
 
-    features = _features(predictor, dataset)
     state = PartialState()
-    with KeptAnswers(finished.parent) as kept:
-        try:
-            with state.main_process_first(), _bars_of_datasets(progress):
-                labelled = dataset.map(
-                    lambda _, rows: _as_columns(kept.read(rows[0], rows[-1] + 1)),
-                    batched=True,
-                    batch_size=500,
-                    with_indices=True,
-                    features=features,
-                    new_fingerprint=fingerprint,
-                    cache_file_name=str(finished),
-                    load_from_cache_file=True,
-                    desc="Attaching the answers",
-                    input_columns=dataset.column_names[0],
-                )
-        except pyarrow.ArrowInvalid as error:
-            raise damaged_folder(finished, type(error).__name__) from None
+    try:
+        with state.main_process_first(), _bars_of_datasets(progress):
+            labelled = dataset.map(
+                lambda _, rows: _as_columns(kept_answers(finished.parent, rows[0], rows[-1] + 1)),
+                batched=True,
+                batch_size=500,
+                with_indices=True,
+                features=_features(predictor, dataset),
+                new_fingerprint=fingerprint,
+                cache_file_name=str(finished),
+                load_from_cache_file=True,
+                desc="Attaching the answers",
+                input_columns=dataset.column_names[0],
+            )
+    except pyarrow.ArrowInvalid as error:
+        raise damaged_folder(finished, type(error).__name__) from None
     state.wait_for_everyone()
     for answers in finished.parent.glob("answers-*.sqlite") if state.is_main_process else ():
         with contextlib.suppress(OSError):  # all is in the Arrow file now

@@ -1,6 +1,7 @@
 """Services and functions: asked again when they fail in a way that may pass, and their answers read by label."""
 
 import hashlib
+import itertools
 import time
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -120,7 +121,9 @@ class CallablePredictor(RetryingPredictor):
         arrays = []
         for question, answer in zip(questions, answers, strict=True):
             n_units = len(question["input_ids"]) if isinstance(question, dict) else len(question)
-            if isinstance(question, list) and _are_spans(answer):
+            if isinstance(question, list) and all(
+                isinstance(entity, Mapping) and {"start", "end"} <= entity.keys() for entity in answer
+            ):
                 answer = answers_at(answer, join_words(question)[1], labels)
             if len(answer) != n_units:
                 raise AnswerError(f"{self.name} gave {len(answer)} answers to {n_units} words; expected one each")
@@ -140,9 +143,7 @@ def pause_after(error: Exception, attempt: int) -> float | None:
     """Seconds to wait before asking again, as the service says or doubling; None where asking again is no use."""
     response = getattr(error, "response", None)
     status = getattr(response, "status_code", None)
-    if status is not None and status not in _RETRIED_STATUS:
-        return None
-    if status is None and not _may_pass(error):
+    if not (_may_pass(error) if status is None else status in _RETRIED_STATUS):
         return None
     told = (getattr(response, "headers", None) or {}).get("Retry-After", "")
     return float(told) if told.replace(".", "", 1).isdigit() else min(60.0, 0.5 * 2**attempt)
@@ -157,22 +158,15 @@ def _may_pass(error: Exception) -> bool:
 
 def as_distribution(answer: Mapping[str, float] | str, labels: Sequence[str], name: str) -> np.ndarray:
     """``{label: score}`` in the order of ``labels``, or a label alone as certainty."""
-    values = np.zeros(len(labels), dtype=np.float32)
     scores = answer if isinstance(answer, Mapping) else {answer: 1.0}
-    for label, score in scores.items():
-        if label not in labels:
-            raise AnswerError(f"{name} answered {label!r}, which is none of the labels {list(labels)}")
-        values[list(labels).index(label)] = score
-    return values
+    for label in scores.keys() - set(labels):
+        raise AnswerError(f"{name} answered {label!r}, which is none of the labels {list(labels)}")
+    return np.array([scores.get(label, 0.0) for label in labels], dtype=np.float32)
 
 
 def join_words(words: Sequence[str]) -> tuple[str, list[int]]:
     """The words as one text, and the character at which each begins."""
-    starts, length = [], 0
-    for word in words:
-        starts.append(length)
-        length += len(word) + 1
-    return " ".join(words), starts
+    return " ".join(words), [0, *itertools.accumulate(len(word) + 1 for word in words)][:-1]
 
 
 def answers_at(spans: list[dict[str, Any]], starts: Sequence[int], labels: Sequence[str]) -> list[dict[str, float]]:
@@ -194,21 +188,3 @@ def answers_at(spans: list[dict[str, Any]], starts: Sequence[int], labels: Seque
         rest = (1.0 - score) / (len(labels) - 1)
         answers.append({name: score if name == label else rest for name in labels} | {label: score})
     return answers
-
-
-def _are_spans(answer: Any) -> bool:
-    return isinstance(answer, Sequence) and all(
-        isinstance(entity, Mapping) and {"start", "end"} <= entity.keys() for entity in answer
-    )
-
-
-def is_address(thing: Any) -> bool:
-    """Whether this is the address of a service."""
-    return isinstance(thing, str) and thing.startswith(("http://", "https://"))
-
-
-def of_address(address: str, _: Any, options: PredictorOptions) -> Predictor:
-    """The service at an address."""
-    from huggingface_hub import InferenceClient
-
-    return ClientPredictor(InferenceClient(model=address), options)

@@ -31,31 +31,17 @@ class Records(NamedTuple):
 class Store:
     """Numbered arrays in a SQLite file, one transaction per batch: a crash loses the batch it interrupts, no more.
 
-    Parameters
-    ----------
-    path : path
-        The file, made where it is missing.
-    records : Records
-        What it keeps.
-    about : mapping, optional
-        What the records belong to; a file that says otherwise is refused.
-    mode : int
-        The permissions of a new file.
+    ``about`` is what the records belong to; a file that says otherwise is refused. ``mode`` is for a new file.
     """
 
     def __init__(
-        self,
-        path: str | os.PathLike[str],
-        records: Records,
-        about: Mapping[str, Any] | None = None,
-        mode: int = 0o666,
+        self, path: str | os.PathLike[str], records: Records, about: Mapping[str, Any] | None = None, mode: int = 0o666
     ) -> None:
         self.path, self.records = Path(path), records
         number, note, values = records.columns
         with self._explaining():
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            if not self.path.exists():
-                os.close(os.open(self.path, os.O_CREAT | os.O_RDWR, mode))
+            self.path.touch(mode)
             self._connection = sqlite3.connect(self.path)
             table = f"{records.table} ({number} INTEGER PRIMARY KEY, {note}, {values} BLOB)"
             self._connection.execute(f"CREATE TABLE IF NOT EXISTS {table}")
@@ -69,7 +55,7 @@ class Store:
             if known is None:
                 self._connection.execute("INSERT INTO about VALUES (?)", (content,))
         if known is not None and known[0] != content:
-            self.close()
+            self._connection.close()
             raise KeptAnswersError(f"{self.path} holds the {self.records.what} of another {self.records.purpose}")
 
     def write(self, records: Iterable[tuple[int, int | bytes, np.ndarray]]) -> None:
@@ -83,8 +69,9 @@ class Store:
         number, note, values = self.records.columns
         size = np.dtype(self.records.dtype).itemsize
         with self._explaining():
-            broken = f"typeof({values}) != 'blob' OR length({values}) % {size}"
-            broken += f" OR typeof({note}) NOT IN ('integer', 'blob')"
+            broken = (
+                f"typeof({values}) != 'blob' OR length({values}) % {size} OR typeof({note}) NOT IN ('integer', 'blob')"
+            )
             if self._connection.execute(f"SELECT 1 FROM {self.records.table} WHERE {broken}").fetchone():
                 raise ValueError("a record holds no numbers")
             return {int(row) for (row,) in self._connection.execute(f"SELECT {number} FROM {self.records.table}")}
@@ -99,15 +86,11 @@ class Store:
         for (row, note, _), array in zip(found, arrays, strict=True):
             yield row, note, array
 
-    def close(self) -> None:
-        """Release the file."""
-        self._connection.close()
-
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: Any) -> None:
-        self.close()
+        self._connection.close()
 
     @contextlib.contextmanager
     def _explaining(self) -> Iterator[None]:
