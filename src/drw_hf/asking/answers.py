@@ -8,6 +8,7 @@ import contextlib
 import hashlib
 import json
 import logging
+import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -17,7 +18,6 @@ from typing import Any
 import numpy as np
 
 from ..errors import KeptAnswersError
-from ..keys.files import write_atomically
 from .options import AskingOptions
 from .predictor import Predictor
 from .questions import Question
@@ -74,8 +74,7 @@ def ask_the_rest(
             for number, (rows, questions) in enumerate(batches):
                 if number % state.num_processes == state.process_index:
                     answers = predictor.checked_answers(questions, rows)
-                    if not (folder / _LABELS_FILE).exists():  # the names that the answers are in the order of
-                        write_atomically(folder / _LABELS_FILE, json.dumps(predictor.labels).encode())
+                    _keep_labels(predictor, folder)
                     widths = [answer.shape[-1] * (answer.ndim - 1) for answer in answers]
                     store.write(zip(rows, widths, answers, strict=True))
                 bar.update(len(rows))
@@ -109,6 +108,15 @@ def kept_answers(folder: Path, first: int, stop: int) -> list[np.ndarray]:
     records = (record for store in _stores(folder) for record in store.read(first, stop))
     found = {row: values.reshape(-1, width) if width else values for row, width, values in records}
     return [found[row] for row in range(first, stop)]
+
+
+def _keep_labels(predictor: Predictor, folder: Path) -> None:
+    """Beside the answers, the label names that they are in the order of: a callable shows them only as it answers."""
+    file = folder / _LABELS_FILE
+    if not file.exists():
+        temporary = file.with_suffix(f".{os.getpid()}")
+        temporary.write_text(json.dumps(predictor.labels))
+        temporary.replace(file)
 
 
 def kept_labels(folder: Path) -> tuple[str, ...] | None:

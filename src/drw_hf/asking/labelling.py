@@ -39,13 +39,10 @@ def label_with_teacher(
         Rows with a text, two texts, a list of words, or ``input_ids``.
     tokenizer : PreTrainedTokenizerBase, optional
         The teacher's tokenizer; models in memory need it.
-    task : str, optional
-        For callables and clients: ``"sequence-classification"`` (default) or ``"token-classification"``.
-    labels : sequence of str, optional
-        For callables and clients: the label names, where the answers do not show them all.
+    task, labels : optional
+        For callables and clients; see :func:`drw_hf.asking.as_predictor`.
     **asking
-        ``text_columns``, ``batch_size``, ``max_length``, ``max_retries``, ``cache_dir``, ``load_from_cache_file`` and
-        ``progress``: see :class:`drw_hf.asking.AskingOptions`.
+        How the teacher is asked: :class:`drw_hf.asking.AskingOptions`.
 
     Returns
     -------

@@ -201,8 +201,10 @@ def as_predictor(
         address of a service that an ``InferenceClient`` can ask.
     tokenizer : PreTrainedTokenizerBase, optional
         Models in memory need theirs.
-    task, labels : optional
-        For callables and clients: their task, and the label names where answers do not show them all.
+    task : str, optional
+        For callables and clients: ``"sequence-classification"`` (default) or ``"token-classification"``.
+    labels : sequence of str, optional
+        For callables and clients: the label names, where the answers do not show them all.
     max_length, max_retries : int, optional
         As in :class:`~drw_hf.asking.AskingOptions`.
     """

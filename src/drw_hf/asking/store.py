@@ -41,7 +41,8 @@ class Store:
         number, note, values = records.columns
         with self._explaining():
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            self.path.touch(mode)
+            if not self.path.exists():
+                self.path.touch(mode)
             self._connection = sqlite3.connect(self.path)
             table = f"{records.table} ({number} INTEGER PRIMARY KEY, {note}, {values} BLOB)"
             self._connection.execute(f"CREATE TABLE IF NOT EXISTS {table}")
@@ -69,9 +70,8 @@ class Store:
         number, note, values = self.records.columns
         size = np.dtype(self.records.dtype).itemsize
         with self._explaining():
-            broken = (
-                f"typeof({values}) != 'blob' OR length({values}) % {size} OR typeof({note}) NOT IN ('integer', 'blob')"
-            )
+            broken = f"typeof({values}) != 'blob' OR length({values}) % {size}"
+            broken += f" OR typeof({note}) NOT IN ('integer', 'blob')"
             if self._connection.execute(f"SELECT 1 FROM {self.records.table} WHERE {broken}").fetchone():
                 raise ValueError("a record holds no numbers")
             return {int(row) for (row,) in self._connection.execute(f"SELECT {number} FROM {self.records.table}")}
