@@ -19,14 +19,8 @@ ATTACKS: Registry[type["Attack"]] = Registry("attack")
 class Attack(ABC):
     """What a thief does to the answers.
 
-    Subclass it, give it a name and :func:`register_attack`.
-
-    Attributes
-    ----------
-    name : str
-        What options and tables call it.
-    needs : str
-        What the thief must have beside the answers, in words.
+    Subclass it, give it a ``name`` and :func:`register_attack`; ``needs`` says, in words, what the thief must have
+    beside the answers.
 
     Examples
     --------
