@@ -24,23 +24,10 @@ _SIGN = -(2**63)  # flips the order of unsigned numbers into that of signed ones
 
 
 class Screen:
-    """The score of any number of keys of law ``direct`` that share τ and f_w, for given amplitudes.
+    """The score of any number of keys of law ``direct`` that share τ and f_w, for the amplitudes of distinct tokens.
 
-    Parameters
-    ----------
-    token_ids : array of int, shape (n,)
-        The distinct tokens.
-    A, B : array, shape (n,)
-        Their amplitudes; B is None for scope ``predicted``.
-    frequency, tau : float
-        The keys' f_w and τ.
-    device : torch device, optional
-        Where the scores are computed; by default here, by numpy.
-
-    Attributes
-    ----------
-    error : float
-        How far a score can be from T at the most.
+    B is None for scope ``predicted``. Without a device numpy computes the scores. None is further than ``error`` from
+    its T.
     """
 
     def __init__(
@@ -104,7 +91,7 @@ class Screen:
         return (losses * selected).sum(dim=1).cpu().numpy().astype(np.float64)
 
     def _encrypt(self, table_keys: Sequence[bytes]) -> np.ndarray:
-        """The keys' blocks as 64-bit numbers: a row a key, two numbers a token."""
+        """The keys' blocks as 64-bit numbers: one row per key, two numbers per token."""
         room = self._room[: len(table_keys)]
         for row, key in zip(room, table_keys, strict=True):
             Cipher(algorithms.AES256(key), modes.ECB()).encryptor().update_into(self._counters, row)
@@ -112,11 +99,8 @@ class Screen:
 
 
 def last_selected(tau: float) -> np.uint64:
-    """The largest 64-bit number whose hash, its top 53 bits times 2⁻⁵³, is at most τ.
-
-    Scaling τ by 2⁵³ is exact, so the comparison of integers is that of the hashes.
-    """
-    top = min(int(tau * 2.0**53), 2**53 - 1)
+    """The largest 64-bit number whose hash, its top 53 bits times 2⁻⁵³, is at most τ."""
+    top = min(int(tau * 2.0**53), 2**53 - 1)  # exact, so comparing integers is comparing hashes
     return np.uint64((top << 11) | (2**11 - 1))
 
 

@@ -9,7 +9,6 @@ import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import islice
 from typing import Any, Unpack
@@ -95,10 +94,7 @@ def identify(
     resume : path, optional
         A file in which finished chunks are recorded; a search that was stopped goes on where it was.
     **probing
-        ``gold``, ``label_map``, ``suspect_tokenizer``, ``max_queries``: see
-        :class:`drw_hf.detection.ProbingOptions`; and ``text_columns``, ``batch_size``, ``max_length``,
-        ``max_retries``, ``cache_dir``, ``load_from_cache_file``, ``progress``: see
-        :class:`drw_hf.asking.AskingOptions`.
+        How the suspect is probed: :class:`drw_hf.detection.ProbingOptions`.
 
     Returns
     -------
@@ -140,7 +136,7 @@ def identify(
         )
 
     amplitudes = _amplitudes_if_enough(probe, template, logged_counts)
-    law = _Law.of(amplitudes, template.settings, device)
+    law = _Law(amplitudes, template.settings, device)
     others = suspects_tested * looks
     about = {
         "format": FORMAT,
@@ -234,22 +230,15 @@ def _amplitudes_if_enough(probe: Probe, template: WatermarkKey, logged_counts: A
 # -- the law that all users share
 
 
-@dataclass(frozen=True)
 class _Law:
     """What a statistic says, whoever's it is. With amplitudes that are all 0 it says nothing: everybody's p is 1."""
 
-    token_ids: np.ndarray
-    null: NullLaw
-    screen: Screen
-    mean: float
-    sd: float
-
-    @classmethod
-    def of(cls, amplitudes: Amplitudes, settings: MarkSettings, device: Any) -> "_Law":
-        null = NullLaw(amplitudes.A, settings, B=amplitudes.B)
-        screen = Screen(amplitudes.token_ids, amplitudes.A, amplitudes.B, settings.frequency, settings.tau, device)
-        _, mean, variance = null.cumulants(0.0)
-        return cls(amplitudes.token_ids, null, screen, mean, math.sqrt(variance))
+    def __init__(self, amplitudes: Amplitudes, settings: MarkSettings, device: Any) -> None:
+        self.token_ids, A, B = amplitudes.token_ids, amplitudes.A, amplitudes.B
+        self.null = NullLaw(A, settings, B=B)
+        self.screen = Screen(self.token_ids, A, B, settings.frequency, settings.tau, device)
+        _, self.mean, variance = self.null.cumulants(0.0)
+        self.sd = math.sqrt(variance)
 
     def least_statistic(self, level: float) -> float:
         """A statistic, just below the smallest whose bound reaches a level; infinite where none can."""
@@ -345,16 +334,16 @@ class Candidates:
         """Take some users in."""
         candidates = np.concatenate([self._kept, scores])
         places = np.concatenate([self.places, np.arange(self.n_users, self.n_users + len(names))])
+        names = self.names + names
         floor = self._least - self._error
         if self._top:
             last = max(len(candidates) - self._top, 0)
             floor = min(floor, np.partition(candidates, last)[last] - 2.0 * self._error)
         kept = np.flatnonzero(candidates >= floor)
-        n_before = len(self.names)
-        self.names = [self.names[i] if i < n_before else names[i - n_before] for i in kept]
+        self.names = [names[i] for i in kept]
         self.places, self._kept = places[kept], candidates[kept]
         self._scores.append(scores)
-        self.n_users += len(names)
+        self.n_users += len(scores)
 
     def all_scores(self) -> np.ndarray:
         """Every user's score, in order."""
