@@ -33,8 +33,7 @@ def label_with_teacher(
     Parameters
     ----------
     teacher : model, str, Pipeline, InferenceClient, callable or Predictor
-        Who is asked. A path or repo id is loaded; a callable takes a list of texts (pairs: tuples; token tasks: lists
-        of words) and returns for each ``{label: score}`` or a label, token tasks a list of these, one per word.
+        Who is asked: whatever :func:`drw_hf.asking.as_predictor` takes.
     dataset : Dataset, DatasetDict or IterableDataset
         Rows with a text, two texts, a list of words, or ``input_ids``.
     tokenizer : PreTrainedTokenizerBase, optional

@@ -198,7 +198,9 @@ def as_predictor(
     ----------
     thing : model, str, Pipeline, InferenceClient, callable or Predictor
         Who is to be asked; a predictor is returned as it is. A string is a path, a repo id or, with ``http``, the
-        address of a service that an ``InferenceClient`` can ask.
+        address of a service that an ``InferenceClient`` can ask. A callable takes a list of texts (pairs: tuples;
+        token tasks: lists of words) and returns for each ``{label: score}`` or a label, token tasks a list of these,
+        one per word.
     tokenizer : PreTrainedTokenizerBase, optional
         Models in memory need theirs.
     task : str, optional

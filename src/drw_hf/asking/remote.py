@@ -52,53 +52,6 @@ class RetryingPredictor(Predictor):
                 self.sleep(pause)
         raise AssertionError("unreachable")
 
-    def _set(self, name: str, options: PredictorOptions) -> None:
-        self.name, self.max_retries = name, options.max_retries
-        self.task = options.task or "sequence-classification"
-        self.labels = None if options.labels is None else tuple(options.labels)
-
-    def _learn_labels(self, answer: Any) -> tuple[str, ...]:
-        """The labels; where they are not known, those that an answer shows."""
-        if self.labels is None:
-            if not isinstance(answer, Mapping) or len(answer) < 2:
-                raise PredictorError(f"the answers of {self.name} do not show all of its labels; pass labels=[...]")
-            self.labels = tuple(sorted(answer))
-        return self.labels
-
-
-class ClientPredictor(RetryingPredictor):
-    """A ``huggingface_hub.InferenceClient``: one request per question."""
-
-    def __init__(self, client: Any, options: PredictorOptions):
-        self.client = client
-        self._set(str(getattr(client, "model", None) or type(client).__name__), options)
-        if self.task == "token-classification" and self.labels is None:
-            raise PredictorError("a remote tagger does not list its labels; pass labels=[...]")
-
-    def answer(self, questions: list[Question]) -> list[np.ndarray]:
-        # Each by itself: what was answered is not asked again.
-        return [super(ClientPredictor, self).answer([question])[0] for question in questions]
-
-    def answer_once(self, questions: list[Question]) -> list[np.ndarray]:
-        (question,) = questions
-        if self.task == "token-classification":
-            if not isinstance(question, list):
-                raise DatasetError("a remote tagger is asked with words; give a column of lists of words")
-            text, starts = join_words(question)
-            spans = [dict(entity) for entity in self.client.token_classification(text, aggregation_strategy="none")]
-            assert self.labels is not None  # a tagger without them was refused
-            said = answers_at(spans, starts, self.labels)
-            return [np.stack([as_distribution(one, self.labels, self.name) for one in said])]
-        if not isinstance(question, str):
-            raise DatasetError("the Inference API's text classification takes single texts; it cannot be asked pairs")
-        top_k = None if self.labels is None else len(self.labels)
-        scores = {item["label"]: item["score"] for item in self.client.text_classification(question, top_k=top_k)}
-        return [as_distribution(scores, self._learn_labels(scores), self.name)]
-
-    def fingerprint(self) -> str | None:
-        # By address alone: the client itself holds an access token.
-        return hashlib.blake2b(f"client {self.name}".encode(), digest_size=16).hexdigest()
-
 
 class CallablePredictor(RetryingPredictor):
     """Any function from a list of questions to one ``{label: score}`` or label each (token tasks: a list of these).
@@ -107,28 +60,40 @@ class CallablePredictor(RetryingPredictor):
     """
 
     def __init__(self, function: Callable[[list[Question]], Sequence[Any]], options: PredictorOptions):
-        self.function = function
-        self._set(getattr(function, "__qualname__", type(function).__qualname__), options)
+        self.function, self.max_retries = function, options.max_retries
+        self.name = getattr(function, "__qualname__", type(function).__qualname__)
+        self.task = options.task or "sequence-classification"
+        self.labels = None if options.labels is None else tuple(options.labels)
         self.stateful = not hasattr(function, "__code__")  # an object that can be called
 
     def answer_once(self, questions: list[Question]) -> list[np.ndarray]:
         answers = self.function(questions)
         check_number(self.name, questions, answers)
-        if self.task == "sequence-classification":
-            labels = self._learn_labels(answers[0])
-            return [as_distribution(answer, labels, self.name) for answer in answers]
-        labels = self._learn_labels(answers[0][0] if self.labels is None else None)
-        arrays = []
-        for question, answer in zip(questions, answers, strict=True):
-            n_units = len(question["input_ids"]) if isinstance(question, dict) else len(question)
-            if isinstance(question, list) and all(
-                isinstance(entity, Mapping) and {"start", "end"} <= entity.keys() for entity in answer
-            ):
-                answer = answers_at(answer, join_words(question)[1], labels)
-            if len(answer) != n_units:
-                raise AnswerError(f"{self.name} gave {len(answer)} answers to {n_units} words; expected one each")
-            arrays.append(np.stack([as_distribution(one, labels, self.name) for one in answer]))
-        return arrays
+        by_word = self.task == "token-classification"
+        if self.labels is None:
+            shown = answers[0][0] if by_word else answers[0]
+            if not isinstance(shown, Mapping) or len(shown) < 2:
+                raise PredictorError(f"the answers of {self.name} do not show all of its labels; pass labels=[...]")
+            self.labels = tuple(sorted(shown))
+        if by_word:
+            return [self._of_words(*asked, self.labels) for asked in zip(questions, answers, strict=True)]
+        return [self._distribution(answer, self.labels) for answer in answers]
+
+    def _of_words(self, question: Any, answer: Any, labels: Sequence[str]) -> np.ndarray:
+        n_units = len(question["input_ids"]) if isinstance(question, dict) else len(question)
+        are_spans = all(isinstance(entity, Mapping) and {"start", "end"} <= entity.keys() for entity in answer)
+        if are_spans and isinstance(question, list):
+            answer = answers_at(answer, join_words(question)[1], labels)
+        if len(answer) != n_units:
+            raise AnswerError(f"{self.name} gave {len(answer)} answers to {n_units} words; expected one each")
+        return np.stack([self._distribution(one, labels) for one in answer])
+
+    def _distribution(self, answer: Mapping[str, float] | str, labels: Sequence[str]) -> np.ndarray:
+        """``{label: score}`` in the order of the labels, or a label alone as certainty."""
+        scores = answer if isinstance(answer, Mapping) else {answer: 1.0}
+        for label in scores.keys() - set(labels):
+            raise AnswerError(f"{self.name} answered {label!r}, which is none of the labels {list(labels)}")
+        return np.array([scores.get(label, 0.0) for label in labels], dtype=np.float32)
 
     def fingerprint(self) -> str | None:
         from datasets.fingerprint import Hasher
@@ -137,6 +102,36 @@ class CallablePredictor(RetryingPredictor):
             return Hasher.hash(self.function)
         except Exception:
             return None
+
+
+class ClientPredictor(CallablePredictor):
+    """A ``huggingface_hub.InferenceClient``: one request per question."""
+
+    def __init__(self, client: Any, options: PredictorOptions):
+        super().__init__(self._request, options)
+        self.client, self.name = client, str(getattr(client, "model", None) or type(client).__name__)
+        if self.task == "token-classification" and self.labels is None:
+            raise PredictorError("a remote tagger does not list its labels; pass labels=[...]")
+
+    def answer(self, questions: list[Question]) -> list[np.ndarray]:
+        # Each by itself: what was answered is not asked again.
+        return [super(ClientPredictor, self).answer([question])[0] for question in questions]
+
+    def _request(self, questions: list[Question]) -> list[Any]:
+        (question,) = questions
+        if self.task == "token-classification":
+            if not isinstance(question, list):
+                raise DatasetError("a remote tagger is asked with words; give a column of lists of words")
+            entities = self.client.token_classification(join_words(question)[0], aggregation_strategy="none")
+            return [list(map(dict, entities))]
+        if not isinstance(question, str):
+            raise DatasetError("the Inference API's text classification takes single texts; it cannot be asked pairs")
+        top_k = None if self.labels is None else len(self.labels)
+        return [{item["label"]: item["score"] for item in self.client.text_classification(question, top_k=top_k)}]
+
+    def fingerprint(self) -> str | None:
+        # By address alone: the client itself holds an access token.
+        return hashlib.blake2b(f"client {self.name}".encode(), digest_size=16).hexdigest()
 
 
 def pause_after(error: Exception, attempt: int) -> float | None:
@@ -154,14 +149,6 @@ def _may_pass(error: Exception) -> bool:
     families = {"TransportError", "RequestException", "ClientConnectionError"}
     names = {cls.__name__ for cls in type(error).__mro__}
     return isinstance(error, OSError | TimeoutError) or not families.isdisjoint(names) or "Timeout" in str(names)
-
-
-def as_distribution(answer: Mapping[str, float] | str, labels: Sequence[str], name: str) -> np.ndarray:
-    """``{label: score}`` in the order of ``labels``, or a label alone as certainty."""
-    scores = answer if isinstance(answer, Mapping) else {answer: 1.0}
-    for label in scores.keys() - set(labels):
-        raise AnswerError(f"{name} answered {label!r}, which is none of the labels {list(labels)}")
-    return np.array([scores.get(label, 0.0) for label in labels], dtype=np.float32)
 
 
 def join_words(words: Sequence[str]) -> tuple[str, list[int]]:

@@ -46,10 +46,9 @@ class Store:
             self._connection = sqlite3.connect(self.path)
             table = f"{records.table} ({number} INTEGER PRIMARY KEY, {note}, {values} BLOB)"
             self._connection.execute(f"CREATE TABLE IF NOT EXISTS {table}")
-        if about is not None:
-            self._check_about(json.dumps(about, sort_keys=True))
-
-    def _check_about(self, content: str) -> None:
+        if about is None:
+            return
+        content = json.dumps(about, sort_keys=True)
         with self._explaining(), self._connection:
             self._connection.execute("CREATE TABLE IF NOT EXISTS about (content TEXT)")
             known = self._connection.execute("SELECT content FROM about").fetchone()

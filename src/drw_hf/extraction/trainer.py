@@ -233,17 +233,12 @@ class DistillationTrainer(Trainer):
         return self.accelerator.reduce(counts, "sum") if self.args.world_size > 1 else counts
 
     def compute_loss(
-        self,
-        model: torch.nn.Module,
-        inputs: dict[str, Any],
-        return_outputs: bool = False,
-        num_items_in_batch: torch.Tensor | int | None = None,
-    ) -> torch.Tensor | tuple[torch.Tensor, Any]:
+        self, model: torch.nn.Module, inputs: dict, return_outputs: bool = False, num_items_in_batch: Any = None
+    ) -> Any:
         """The mean over the step's distilled items, and over its gold items where these have a weight."""
         counts = num_items_in_batch
         if counts is None:
             counts = self._get_num_items_in_batch([inputs], self.args.device)
-        assert isinstance(counts, torch.Tensor)  # two counts: :meth:`_get_num_items_in_batch` makes no others
         outputs = model(**self._for_student(inputs))
         logits = outputs["logits"] if isinstance(outputs, dict) else outputs[0]
         loss = self._loss(logits, inputs, counts) * self.accelerator.num_processes  # DDP averages over processes
@@ -273,13 +268,7 @@ class DistillationTrainer(Trainer):
 
     # -- evaluation
 
-    def prediction_step(
-        self,
-        model: torch.nn.Module,
-        inputs: dict[str, Any],
-        prediction_loss_only: bool,
-        ignore_keys: list[str] | None = None,
-    ) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]:
+    def prediction_step(self, model: torch.nn.Module, inputs: dict, *args: Any, **kwargs: Any) -> Any:
         """As in Trainer; without gold labels the teacher's stand in for them."""
         self._agreement = "labels" not in inputs
         if self._agreement and LABELS not in inputs and self._teacher_model is not None:
@@ -289,7 +278,7 @@ class DistillationTrainer(Trainer):
             inputs = self._for_student(inputs)
         names, self.label_names = self.label_names, [LABELS if self._agreement else "labels"]
         try:
-            return super().prediction_step(model, inputs, prediction_loss_only, ignore_keys)
+            return super().prediction_step(model, inputs, *args, **kwargs)
         finally:
             self.label_names = names
 
