@@ -70,25 +70,19 @@ class Screen:
         return np.concatenate([np.zeros(0), *parts])
 
     def _score(self, table_keys: Sequence[bytes]) -> np.ndarray:
-        raw = self._encrypt(table_keys)
-        if self._device is not None:
-            return self._score_on_device(torch.from_numpy(raw.view(np.int64)).to(self._device))
-        losses = self._losses[raw.view("<u2")[..., 3::8]]  # the top bits of a block's first number
-        selected = raw[..., 1::2] <= self._last
+        raw: Any = self._encrypt(table_keys)
+        if self._device is None:
+            cells, selected = raw.view("<u2")[..., 3::8], raw[..., 1::2] <= self._last
+        else:
+            raw = torch.from_numpy(raw.view(np.int64)).to(self._device)
+            cells, selected = (raw[:, ::2] >> 48) & (_CELLS - 1), (raw[:, 1::2] ^ _SIGN) <= int(self._last) + _SIGN
+        losses = self._losses[cells]  # by the top bits of a block's first number
         losses *= self._slope
         if self._offset is not None:
             losses += self._offset
         losses *= selected
-        return losses.sum(axis=1)
-
-    def _score_on_device(self, raw: torch.Tensor) -> np.ndarray:
-        losses = self._losses[(raw[:, ::2] >> 48) & (_CELLS - 1)]
-        selected = (raw[:, 1::2] ^ _SIGN) <= int(self._last) + _SIGN
-        losses *= self._slope
-        if self._offset is not None:
-            losses += self._offset
-        # No matrix product: its precision is a setting that the caller may have lowered.
-        return (losses * selected).sum(dim=1).cpu().numpy().astype(np.float64)
+        scores = losses.sum(1)  # no matrix product: its precision is a setting that the caller may have lowered
+        return scores if self._device is None else scores.cpu().numpy().astype(np.float64)
 
     def _encrypt(self, table_keys: Sequence[bytes]) -> np.ndarray:
         """The keys' blocks as 64-bit numbers: one row per key, two numbers per token."""

@@ -8,7 +8,7 @@ the exact test that :func:`drw_hf.detect` does with their key.
 import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import nullcontext
 from datetime import UTC, datetime
 from itertools import islice
 from typing import Any, Unpack
@@ -41,6 +41,7 @@ from .users import SeenUsers, Users, stream_users
 FORMAT = "drw-identify-1"
 # A record is a chunk of users: the number of the first, a digest of their names, and their scores.
 SCORES = Records("scores", "search", "chunks", ("first", "names", "scores"), "<f8", "delete it to begin anew")
+NOBODY = "the list of users is empty; give at least one user"
 _KNOTS = 65  # of the curve z(T), which is almost a line: z between them is good to 1e-3
 
 
@@ -68,7 +69,7 @@ def identify(
 
     Parameters
     ----------
-    suspect, texts, tokenizer, victim
+    suspect, texts, tokenizer, victim, suspects_tested, looks, logged_counts
         As for :func:`drw_hf.detect`; a :class:`~drw_hf.detection.Probe` is searched without asking anybody.
     ring : KeyRing
         The owner's ring.
@@ -79,12 +80,8 @@ def identify(
         The ring's epoch to search; by default the present one.
     level : float
         The chance at which an innocent user may be named, all users together.
-    suspects_tested, looks : int
-        How many suspects and looks at the data there were in all, this one included; p-values are corrected.
     declared_users : like users, optional
         The list that the ring declared, where it is not ``users`` itself; by it leakers are known to be declared.
-    logged_counts : mapping, optional
-        How often each token id was queried, if known.
     top : int
         How many users to rank.
     chunk_size : int
@@ -126,7 +123,7 @@ def identify(
     epoch = int(ring.epoch if epoch is None else epoch)
     stream, total = stream_users(users)
     if total == 0:
-        raise _nobody()
+        raise InvalidInputError(NOBODY)
     probe = probe_of("identify", suspect, texts, key=template, tokenizer=tokenizer, victim=victim, **probing)
     check_belongs(probe, template)
     if probe.logged is not None:
@@ -148,17 +145,15 @@ def identify(
         "precision": "64" if device is None else "32",
     }
     candidates = Candidates(law.least_statistic(level / others), law.screen.error, top if law.sd else 0)
-    with ExitStack() as stack:
-        store = None if resume is None else stack.enter_context(_open_record(resume, about))
-        shown = probing.get("progress", DEFAULTS["progress"])
-        bar = stack.enter_context(
-            tqdm(total=total, desc="Searching users", unit=" users", unit_scale=True, disable=not shown)
-        )
+    record = nullcontext() if resume is None else _open_record(resume, about)
+    shown = probing.get("progress", DEFAULTS["progress"])
+    bar = tqdm(total=total, desc="Searching users", unit=" users", unit_scale=True, disable=not shown)
+    with record as store, bar:
         for names, scores in _search(ring, epoch, stream, law, chunk_size, store):
             candidates.add(names, scores)
             bar.update(len(names))
     if not candidates.n_users:
-        raise _nobody()
+        raise InvalidInputError(NOBODY)
 
     finalists = _test_exactly(ring, epoch, candidates, law)
     declarations = [one for one in ring.declarations if one.epoch == epoch]
@@ -207,10 +202,6 @@ def identify(
         log10_p_values=law.log10_p_values(candidates.all_scores(), finalists),
         probe=probe,
     )
-
-
-def _nobody() -> InvalidInputError:
-    return InvalidInputError("the list of users is empty; give at least one user")
 
 
 def _amplitudes_if_enough(probe: Probe, template: WatermarkKey, logged_counts: Any) -> Amplitudes:
