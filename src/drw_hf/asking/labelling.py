@@ -143,14 +143,11 @@ def _bars_of_datasets(wanted: bool) -> Iterator[None]:
     """datasets draws a bar of its own for every map, unless told otherwise for the whole process."""
     import datasets
 
-    change = not wanted and not datasets.are_progress_bars_disabled()
-    if change:
-        datasets.disable_progress_bars()
-    try:
+    with contextlib.ExitStack() as stack:
+        if not wanted and not datasets.are_progress_bars_disabled():
+            datasets.disable_progress_bars()
+            stack.callback(datasets.enable_progress_bars)
         yield
-    finally:
-        if change:
-            datasets.enable_progress_bars()
 
 
 def _as_columns(answers: Sequence[np.ndarray]) -> dict[str, list[Any]]:

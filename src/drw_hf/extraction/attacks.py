@@ -19,8 +19,7 @@ ATTACKS: Registry[type["Attack"]] = Registry("attack")
 class Attack(ABC):
     """What a thief does to the answers.
 
-    Subclass it, give it a ``name`` and :func:`register_attack`; ``needs`` says, in words, what the thief must have
-    beside the answers.
+    Subclass it, give it a ``name`` and :func:`register_attack`.
 
     Examples
     --------
@@ -39,7 +38,6 @@ class Attack(ABC):
     """
 
     name: ClassVar[str]
-    needs: ClassVar[str] = "nothing"
 
     @abstractmethod
     def change_answers(self, probabilities: np.ndarray) -> np.ndarray:
