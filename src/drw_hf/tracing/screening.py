@@ -1,9 +1,9 @@
 """Scores of many users at once: the statistic T, from a table of the cosine, with a known error.
 
-T = Σ over selected tokens of offset_i − slope_i·loss_i, with loss = 1 − cos(f_w g_k). A user's numbers are AES blocks
-under the user's table key: one encryption of the tokens' counters gives them all. Which tokens are selected is decided
-exactly, by comparing integers. The loss is looked up by the top 16 bits of the phase, which moves a token's phase by
-at most half a cell and T by at most :attr:`Screen.error`. So whoever cannot matter by the score cannot matter by T;
+T = Σ over selected tokens of offset_i − slope_i·(1 − cos(f_w g_k)). A user's numbers are AES blocks under the user's
+table key: one encryption of the tokens' counters gives them all. Which tokens are selected is decided exactly, by
+comparing integers. 1 − cos is looked up by the top 16 bits of the hash, which moves a token's hash by at most half a
+cell and T by at most :attr:`Screen.error`. So whoever cannot matter by the score cannot matter by T;
 :func:`exact_statistic` then computes T for the few who can, just as :func:`drw_hf.detect` does.
 """
 
@@ -46,17 +46,17 @@ class Screen:
         self._device = None if device is None else _checked_device(device)
         precision = np.float64 if device is None else np.float32  # not every device has the larger one
         slope, offset = (A, None) if B is None else (A + B, 2.0 * B)
-        losses = one_minus_cosine((np.arange(_CELLS) + 0.5) / _CELLS, frequency)
+        table = one_minus_cosine((np.arange(_CELLS) + 0.5) / _CELLS, frequency)
         # Arrays here, tensors on a device.
-        arrays: list[Any] = [None if x is None else x.astype(precision) for x in (losses, -slope, offset)]
+        arrays: list[Any] = [None if x is None else x.astype(precision) for x in (table, -slope, offset)]
         if self._device is not None:
             arrays = [None if x is None else torch.from_numpy(x).to(self._device) for x in arrays]
-        self._losses, self._slope, self._offset = arrays
+        self._table, self._slope, self._offset = arrays
         # Encrypted into the same place again and again: fresh pages cost more than encrypting.
         rows = max(1, _BLOCKS_AT_ONCE // max(len(token_ids), 1))
         self._room = np.empty((rows, len(self._counters) + BLOCK_BYTES), dtype=np.uint8)
 
-        # Within a cell the loss differs from that of its middle by at most f_w times half a cell. The rest is
+        # Within a cell 1 − cos differs from that of its middle by at most f_w times half a cell. The rest is
         # rounding, whatever the order of the sum: of the score and of T itself.
         size = np.abs(slope).sum()
         magnitude = 2.0 * size + (0.0 if offset is None else np.abs(offset).sum())
@@ -76,12 +76,12 @@ class Screen:
         else:
             raw = torch.from_numpy(raw.view(np.int64)).to(self._device)
             cells, selected = (raw[:, ::2] >> 48) & (_CELLS - 1), (raw[:, 1::2] ^ _SIGN) <= int(self._last) + _SIGN
-        losses = self._losses[cells]  # by the top bits of a block's first number
-        losses *= self._slope
+        terms = self._table[cells]  # by the top bits of a block's first number
+        terms *= self._slope
         if self._offset is not None:
-            losses += self._offset
-        losses *= selected
-        scores = losses.sum(1)  # no matrix product: its precision is a setting that the caller may have lowered
+            terms += self._offset
+        terms *= selected
+        scores = terms.sum(1)  # no matrix product: its precision is a setting that the caller may have lowered
         return scores if self._device is None else scores.cpu().numpy().astype(np.float64)
 
     def _encrypt(self, table_keys: Sequence[bytes]) -> np.ndarray:
