@@ -11,7 +11,7 @@ import numpy as np
 
 from ..errors import AnswerError, DatasetError, DrwError, PredictorError
 from .predictor import Predictor, PredictorOptions, check_number
-from .questions import Question
+from .questions import Question, rough_length
 
 _RETRIED_STATUS = {408, 425, 429, 500, 502, 503, 504}
 
@@ -80,12 +80,12 @@ class CallablePredictor(RetryingPredictor):
         return [self._distribution(answer, self.labels) for answer in answers]
 
     def _of_words(self, question: Any, answer: Any, labels: Sequence[str]) -> np.ndarray:
-        n_units = len(question["input_ids"]) if isinstance(question, dict) else len(question)
+        n_words = rough_length(question)
         are_spans = all(isinstance(entity, Mapping) and {"start", "end"} <= entity.keys() for entity in answer)
         if are_spans and isinstance(question, list):
             answer = answers_at(answer, join_words(question)[1], labels)
-        if len(answer) != n_units:
-            raise AnswerError(f"{self.name} gave {len(answer)} answers to {n_units} words; expected one each")
+        if len(answer) != n_words:
+            raise AnswerError(f"{self.name} gave {len(answer)} answers to {n_words} words; expected one each")
         return np.stack([self._distribution(one, labels) for one in answer])
 
     def _distribution(self, answer: Mapping[str, float] | str, labels: Sequence[str]) -> np.ndarray:
