@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def distill(
     data: Annotated[str, shared.data_argument("A teacher's answers, from drw-hf label")],
     student: Annotated[str, shared.model_option("--student", "What the student starts from")],
-    output: Annotated[Path, typer.Option(help="Folder for the student.", metavar="FOLDER")],
+    output: Annotated[Path, shared.output_option("Folder for the student.")],
     label_kind: Annotated[
         shared.LabelKind, typer.Option(help="Learn the teacher's probabilities, or its labels.")
     ] = "soft",
@@ -33,9 +33,8 @@ def distill(
     text_column: shared.TextColumns = None,
     split: shared.Split = None,
     limit: shared.Limit = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on from the last checkpoint in --output.")] = False,
+    resume: Annotated[bool, shared.flag("--resume", "Go on from the last checkpoint in --output.")] = False,
     overwrite: shared.Overwrite = False,
-    as_json: shared.AsJson = False,
 ) -> Outcome:
     """Train a student on a teacher's answers, to see whether the mark would be found in it.
 
@@ -80,7 +79,7 @@ def distill(
         ),
         train_dataset=rows,
         processing_class=load_tokenizer(student),
-        text_columns=text_column or None,
+        text_columns=text_column,
     )
     metrics = trainer.train(resume_from_checkpoint=resume or None).metrics
     trainer.save_model()

@@ -8,18 +8,21 @@ from typing import Any
 
 import datasets
 import typer
+from huggingface_hub import InferenceClient
 
 from ..asking.models import load_config, load_model, load_tokenizer
+from ..checks import class_names
 from ..detection.result import as_iso
 from ..errors import DatasetError, InvalidInputError
 from ..keys import WatermarkKey
 from ..keys.choices import Task
 from ..watermark import WatermarkedConfig
+from .options import OwnModel
 
 
-def tokenizer_name(tokenizer: str | None, victim: str | None) -> str:
+def own_tokenizer(own: OwnModel) -> str:
     """Where the owner's tokenizer lies."""
-    name = tokenizer or victim
+    name = own.tokenizer or own.victim
     if name is None:
         raise typer.BadParameter("the hash goes by your own tokens; pass --victim (or --tokenizer, without a victim)")
     return name
@@ -30,18 +33,13 @@ def load_asked(suspect: str, victim: str | None, tokenizer: str, key: WatermarkK
 
     The suspect is a model with its own tokenizer, or the client of a service at an address.
     """
-    asked = {"tokenizer": load_tokenizer(tokenizer), "victim": None}
-    if victim is not None:
-        asked["victim"] = load_clean(victim, key.task, key)
-    if suspect.startswith(("http://", "https://")):
-        from huggingface_hub import InferenceClient
-
-        return {**asked, "suspect": InferenceClient(model=suspect)}
-    return {
-        **asked,
-        "suspect": load_model(suspect, task=key.task),
-        "suspect_tokenizer": load_tokenizer(suspect),
+    asked = {
+        "tokenizer": load_tokenizer(tokenizer),
+        "victim": None if victim is None else load_clean(victim, key.task, key),
     }
+    if suspect.startswith(("http://", "https://")):
+        return {**asked, "suspect": InferenceClient(model=suspect)}
+    return {**asked, "suspect": load_model(suspect, task=key.task), "suspect_tokenizer": load_tokenizer(suspect)}
 
 
 def load_clean(name: str, task: Task | None, key: WatermarkKey | None = None) -> Any:
@@ -80,9 +78,7 @@ def column(rows: datasets.Dataset, name: str | None, option: str) -> list[Any] |
         return None
     if name not in rows.column_names:
         raise DatasetError(f"{option} {name}: expected one of the columns {rows.column_names}")
-    feature = rows.features[name]
-    names = getattr(getattr(feature, "feature", feature), "names", None)
-    values = rows[name][:]
+    names, values = class_names(rows.features[name]), rows[name][:]
     if names is None:
         return values
 

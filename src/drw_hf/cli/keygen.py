@@ -30,7 +30,6 @@ def keygen(
     ring: Annotated[bool, typer.Option("--ring", help="Make a key ring: a key for every user.")] = False,
     plain: Annotated[bool, typer.Option("--plain", help="Do not seal the key.")] = False,
     passphrase_file: shared.PassphraseFile = None,
-    as_json: shared.AsJson = False,
 ) -> Outcome:
     """Make a key for a model, sealed with a passphrase.
 

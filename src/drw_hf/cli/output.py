@@ -4,18 +4,20 @@ import contextlib
 import functools
 import gc
 import inspect
+import itertools
 import json
 import os
 import sys
 import traceback
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
 import typer
 
 from ..errors import KeyFileError
+from .options import AsJson
 
 DONE, FAILED, USAGE, DETECTED, UNDECIDED, INTERRUPTED = 0, 1, 2, 3, 4, 130  # exit codes
 
@@ -30,23 +32,38 @@ class Outcome:
 
 
 def prints_outcome(run: Callable[..., Outcome]) -> Callable[..., None]:
-    """Let a command that returns an outcome print it instead, and exit with its code.
+    """Make a command of a function that returns an outcome: print that, and exit with its code.
 
-    The command has ``as_json`` among its options, for typer to see. Whatever the libraries under it print meanwhile
-    goes to stderr; of several processes, the first one speaks.
+    It gets the option ``--json``; a group of ``cli/options.py`` among its parameters stands for the options in it.
+    Whatever the libraries under it print meanwhile goes to stderr; of several processes, the first one speaks.
     """
-    reads_as_json = "as_json" in inspect.signature(run).parameters
+    parameters = inspect.signature(run).parameters
+    groups = {name: one.annotation for name, one in parameters.items() if is_dataclass(one.annotation)}
+    as_options = [
+        inspect.signature(groups[name]).parameters.values() if name in groups else [one]
+        for name, one in parameters.items()
+        if name != "as_json"
+    ]
+    as_json_option = inspect.Parameter("as_json", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=AsJson)
+    options = [*itertools.chain(*as_options), as_json_option]
 
     @functools.wraps(run)
-    def command(*arguments: Any, as_json: bool = False, **options: Any) -> None:
+    def command(*, as_json: bool = False, **given: Any) -> None:
+        if "as_json" in parameters:
+            given["as_json"] = as_json
+        for name, group in groups.items():
+            given[name] = group(**{field.name: given.pop(field.name) for field in fields(group)})
         with leaving_process_group():
             with contextlib.redirect_stdout(sys.stderr):
-                outcome = run(*arguments, **options, **({"as_json": as_json} if reads_as_json else {}))
+                outcome = run(**given)
             if is_first_process():
                 typer.echo(json.dumps(outcome.document, indent=2) if as_json else outcome.text)
         if outcome.exit_code and not is_one_of_many():
             raise typer.Exit(outcome.exit_code)
 
+    # What typer reads.
+    command.__signature__ = inspect.Signature([one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in options])
+    command.__annotations__ = {one.name: one.annotation for one in options}
     return command
 
 

@@ -27,9 +27,7 @@ def plan(
     data: Annotated[str, shared.data_argument("What it is asked, some thousand texts; labels are not needed")],
     target: Annotated[
         str | None,
-        shared.name_option(
-            "--target", "Target class, whose probability carries the mark. Left out: ranks them.", "LABEL"
-        ),
+        shared.name_option("Target class, whose probability carries the mark. Left out: ranks them.", "LABEL"),
     ] = None,
     epsilon: Annotated[
         list[float] | None,
@@ -54,7 +52,7 @@ def plan(
     p_value: Annotated[float, typer.Option(help="The p-value that a test of a stolen copy shall reach.")] = 1e-6,
     queries: Annotated[
         int | None,
-        shared.count_option("--queries", "Texts that a thief is expected to ask (default: as many as given)."),
+        shared.count_option("Texts that a thief is expected to ask (default: as many as given)."),
     ] = None,
     probed_with: Annotated[
         shared.ProbedWith,
@@ -68,14 +66,11 @@ def plan(
         float | None,
         typer.Option(help="Spread of an innocent student's tokens (default: as seen in ours).", min=0.0),
     ] = None,
-    text_column: shared.TextColumns = None,
-    split: shared.Split = None,
-    subset: shared.Subset = None,
+    *,
+    reading: shared.Reading,
     limit: shared.Limit = None,
-    batch_size: shared.BatchSize = 32,
-    max_length: shared.MaxLength = None,
+    batches: shared.Batches,
     task: shared.TaskOption = None,
-    as_json: shared.AsJson = False,
 ) -> Outcome:
     """Before a key is made: what a mark would cost, and how surely it would be found in a stolen copy.
 
@@ -87,7 +82,6 @@ def plan(
     Example: drw-hf plan my-classifier queries.jsonl
     Example: drw-hf plan my-classifier queries.jsonl --target positive --hash-rule rarest --epsilon 0.1 --epsilon 0.2
     """
-    from ..asking.data import load_data
     from ..asking.models import load_config, load_tokenizer
     from ..checks import class_number
     from ..keys import MarkSettings
@@ -104,9 +98,8 @@ def plan(
     config = load_config(model)
     labels = labels_of(plain_config(config))
     number = None if target is None else class_number(class_named(target, labels), labels)
-    columns = text_column or None
     its_task = task or task_of(config)
-    rows = load_data(data, task=its_task, text_columns=columns, split=split, subset=subset, limit=limit)
+    rows = reading.load(data, its_task, limit)
     with resumable():
         traffic = observe_traffic(
             load_clean(model, its_task),
@@ -114,10 +107,9 @@ def plan(
             load_tokenizer(model),
             hash_rule=hash_rule,
             task=its_task,
-            text_columns=columns,
-            batch_size=batch_size,
-            max_length=max_length,
+            text_columns=reading.text_column,
             progress=progress,
+            **vars(batches),
         )
     known = {name: value for name, value in (("phi", phi), ("sigma", sigma)) if value is not None}
     settings = MarkSettings(target=number or 0, frequency=frequency, scope=scope)

@@ -40,7 +40,6 @@ def protect(
     ] = False,
     overwrite: shared.Overwrite = False,
     passphrase_file: shared.PassphraseFile = None,
-    as_json: shared.AsJson = False,
 ) -> Outcome:
     """Wrap a model so that its answers carry the mark, save it and, if you like, push it.
 

@@ -22,7 +22,6 @@ def declare(
     ring: shared.RingFolder,
     users: shared.Users,
     passphrase_file: shared.PassphraseFile = None,
-    as_json: shared.AsJson = False,
 ) -> Outcome:
     """Fix who the users are, and print the root to publish.
 
@@ -62,7 +61,6 @@ def token(
     ring: shared.Ring,
     user: shared.User,
     passphrase_file: shared.PassphraseFile = None,
-    as_json: shared.AsJson = False,
 ) -> Outcome:
     """Print the token by which an endpoint knows a user.
 
@@ -86,7 +84,6 @@ def key(
     epoch: shared.Epoch = None,
     plain: Annotated[bool, typer.Option("--plain", help="Do not seal the key, to hand it over.")] = False,
     passphrase_file: shared.PassphraseFile = None,
-    as_json: shared.AsJson = False,
 ) -> Outcome:
     """Save the key of one user.
 
@@ -129,7 +126,6 @@ def prove(
     output: Annotated[Path, typer.Option(help="File for the proof.", metavar="JSON")],
     epoch: shared.Epoch = None,
     passphrase_file: shared.PassphraseFile = None,
-    as_json: shared.AsJson = False,
 ) -> Outcome:
     """Write the proof that a user was declared.
 
@@ -164,9 +160,7 @@ def prove(
 
 @app.command()
 @prints_outcome
-def rotate(
-    ring: shared.RingFolder, passphrase_file: shared.PassphraseFile = None, as_json: shared.AsJson = False
-) -> Outcome:
+def rotate(ring: shared.RingFolder, passphrase_file: shared.PassphraseFile = None) -> Outcome:
     """Open a new epoch: every user gets a new key.
 
     Older epochs can still be searched (--epoch), and tokens stay valid.
