@@ -23,11 +23,18 @@ def distill(
     label_kind: Annotated[
         shared.LabelKind, typer.Option(help="Learn the teacher's probabilities, or its labels.")
     ] = "soft",
-    epochs: Annotated[float, typer.Option(help="How often to go through the data.", min=0.0)] = 3.0,
-    learning_rate: Annotated[float, typer.Option(help="The largest step size.", min=0.0)] = 5e-5,
+    attack: Annotated[
+        str | None,
+        shared.name_option(
+            "What is done to the answers first, to get rid of a mark: argmax, floor, rounding, sharpening, or another "
+            "of drw_hf.extraction.attacks."
+        ),
+    ] = None,
+    epochs: Annotated[float, shared.number_option("How often to go through the data.")] = 3.0,
+    learning_rate: Annotated[float, shared.number_option("The largest step size.")] = 5e-5,
     batch_size: shared.BatchSize = 32,
     temperature: Annotated[float, typer.Option(help="Softens teacher and student alike.")] = 1.0,
-    gold_weight: Annotated[float, typer.Option(help="Weight of true labels in the loss.", min=0.0, max=1.0)] = 0.0,
+    gold_weight: Annotated[float, shared.number_option("Weight of true labels in the loss.", most=1.0)] = 0.0,
     max_length: shared.MaxLength = None,
     seed: Annotated[int, typer.Option(help="Seed of all that is random.")] = 42,
     text_column: shared.TextColumns = None,
@@ -43,6 +50,7 @@ def distill(
 
     \b
     Example: drw-hf distill answers --student my-classifier --epochs 2 --output student
+    Example: drw-hf distill answers --student my-classifier --attack floor --output sly-student
     """
     import torch
 
@@ -69,6 +77,7 @@ def distill(
             dataloader_pin_memory=torch.accelerator.is_available(),  # else every epoch warns
             disable_tqdm=not progress,
             label_kind=label_kind,
+            attack=attack,
             num_train_epochs=epochs,
             learning_rate=learning_rate,
             per_device_train_batch_size=batch_size,

@@ -74,6 +74,11 @@ def count_option(help: str, least: int = 1) -> typer.models.OptionInfo:
     return typer.Option(help=help, min=least, metavar="N")
 
 
+def number_option(help: str, metavar: str | None = None, most: float | None = None) -> typer.models.OptionInfo:
+    """A number that is not negative."""
+    return typer.Option(help=help, min=0.0, max=most, metavar=metavar)
+
+
 def flag(name: str, help: str) -> typer.models.OptionInfo:
     """What is done if the option is there."""
     return typer.Option(name, help=help)
@@ -142,7 +147,7 @@ FirstSeen = Annotated[str | None, name_option("When the suspect was first seen (
 
 # -- of plan and keygen
 
-Frequency = Annotated[float, typer.Option(help="Angular frequency of the cosine.", min=0.0)]
+Frequency = Annotated[float, number_option("Angular frequency of the cosine.")]
 ScopeOption = Annotated[Scope, typer.Option(help="Mark answers that say the target class, or all.")]
 HashRuleOption = Annotated[
     HashRule | None, typer.Option(help="Which token of a text is hashed (default: second; taggers: token).")

@@ -4,7 +4,6 @@ import contextlib
 import functools
 import gc
 import inspect
-import itertools
 import json
 import os
 import sys
@@ -19,6 +18,7 @@ import typer
 from ..errors import KeyFileError
 from .options import AsJson
 
+KEYWORD_ONLY = inspect.Parameter.KEYWORD_ONLY
 DONE, FAILED, USAGE, DETECTED, UNDECIDED, INTERRUPTED = 0, 1, 2, 3, 4, 130  # exit codes
 
 
@@ -38,14 +38,12 @@ def prints_outcome(run: Callable[..., Outcome]) -> Callable[..., None]:
     Whatever the libraries under it print meanwhile goes to stderr; of several processes, the first one speaks.
     """
     parameters = inspect.signature(run).parameters
-    groups = {name: one.annotation for name, one in parameters.items() if is_dataclass(one.annotation)}
-    as_options = [
-        inspect.signature(groups[name]).parameters.values() if name in groups else [one]
-        for name, one in parameters.items()
-        if name != "as_json"
-    ]
-    as_json_option = inspect.Parameter("as_json", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=AsJson)
-    options = [*itertools.chain(*as_options), as_json_option]
+    groups: dict[str, Any] = {name: one.annotation for name, one in parameters.items() if is_dataclass(one.annotation)}
+    options = []
+    for name, parameter in parameters.items():
+        options += inspect.signature(groups[name]).parameters.values() if name in groups else [parameter]
+    if "as_json" not in parameters:
+        options.append(inspect.Parameter("as_json", KEYWORD_ONLY, default=False, annotation=AsJson))
 
     @functools.wraps(run)
     def command(*, as_json: bool = False, **given: Any) -> None:
@@ -61,9 +59,9 @@ def prints_outcome(run: Callable[..., Outcome]) -> Callable[..., None]:
         if outcome.exit_code and not is_one_of_many():
             raise typer.Exit(outcome.exit_code)
 
-    # What typer reads.
-    command.__signature__ = inspect.Signature([one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in options])
-    command.__annotations__ = {one.name: one.annotation for one in options}
+    # typer reads both.
+    vars(command)["__signature__"] = inspect.Signature([option.replace(kind=KEYWORD_ONLY) for option in options])
+    command.__annotations__ = {option.name: option.annotation for option in options}
     return command
 
 
@@ -71,8 +69,8 @@ def prints_outcome(run: Callable[..., Outcome]) -> Callable[..., None]:
 def leaving_process_group() -> Iterator[None]:
     """Around a command: shut down in order the process group that ``accelerate launch`` made it start.
 
-    A process that merely exits leaves the threads of its group running, and may abort on the way out. They end when
-    the last reference to the group is gone, and a model that was trained holds one.
+    A process that merely exits may abort on the way out, for the group's threads run until the last reference to the
+    group is gone, and a model that was trained holds one.
     """
     if _in_process_group():  # somebody else's, who called this command from a program
         yield
@@ -110,10 +108,9 @@ def is_first_process() -> bool:
 
 def show_progress() -> bool:
     """Whether there is a terminal to draw bars on; if not, the libraries' own are switched off, too."""
-    if sys.stderr.isatty():
-        return True
-    disable_bars()
-    return False
+    if not sys.stderr.isatty():
+        disable_bars()
+    return sys.stderr.isatty()
 
 
 def disable_bars() -> None:
@@ -137,9 +134,9 @@ def interruptible(what_is_kept: str) -> Iterator[None]:
         raise typer.Exit(INTERRUPTED) from None
 
 
-def resumable() -> contextlib.AbstractContextManager[None]:
-    """Around asking a model."""
-    return interruptible("The answers so far are kept: the same command goes on where it stopped.")
+resumable = functools.partial(
+    interruptible, "The answers so far are kept: the same command goes on where it stopped."
+)  # around asking a model
 
 
 def save_result(
