@@ -39,7 +39,7 @@ def prints_outcome(run: Callable[..., Outcome]) -> Callable[..., None]:
     """
     parameters = inspect.signature(run).parameters
     groups: dict[str, Any] = {name: one.annotation for name, one in parameters.items() if is_dataclass(one.annotation)}
-    options = []
+    options: list[inspect.Parameter] = []
     for name, parameter in parameters.items():
         options += inspect.signature(groups[name]).parameters.values() if name in groups else [parameter]
     if "as_json" not in parameters:
