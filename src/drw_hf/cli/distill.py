@@ -50,7 +50,6 @@ def distill(
 
     \b
     Example: drw-hf distill answers --student my-classifier --epochs 2 --output student
-    Example: drw-hf distill answers --student my-classifier --attack floor --output sly-student
     """
     import torch
 
