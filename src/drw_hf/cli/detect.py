@@ -59,10 +59,9 @@ def detect(
     """
     from .. import detection
     from ..evidence import verify_commitment
-    from .inputs import column, load_asked, own_tokenizer, parse_first_seen, parse_label_map
+    from .inputs import column, load_asked, parse_first_seen, parse_label_map
     from .passphrases import open_key
 
-    tokenizer = own_tokenizer(own)
     if redact and report is None:
         raise typer.BadParameter("--redact is for --report, which is missing")
     renamed = parse_label_map(label_map)
@@ -71,7 +70,7 @@ def detect(
     opened = open_key(key, passphrase_file)
     record = None if repo is None else verify_commitment(opened, repo, trusted_roots=trusted_root or ())
     rows = reading.load(texts, opened.task)
-    asked = load_asked(suspect, own.victim, tokenizer, opened)
+    asked = load_asked(suspect, own, opened)
     with resumable():
         result = detection.detect(
             **asked,

@@ -68,10 +68,9 @@ def identify(
     """
     from .. import tracing
     from ..tracing.users import stream_users
-    from .inputs import column, load_asked, own_tokenizer, parse_label_map
+    from .inputs import column, load_asked, parse_label_map
     from .passphrases import open_ring
 
-    tokenizer = own_tokenizer(own)
     renamed = parse_label_map(label_map)
     progress = show_progress()
     if next(stream_users(users)[0], None) is None:  # before anybody is asked
@@ -79,7 +78,7 @@ def identify(
     opened = open_ring(ring, passphrase_file)
     template = opened.template(epoch)
     rows = reading.load(texts, template.task)
-    asked = load_asked(suspect, own.victim, tokenizer, template)
+    asked = load_asked(suspect, own, template)
     with resumable():
         result = tracing.identify(
             **asked,

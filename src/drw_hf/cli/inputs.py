@@ -20,22 +20,14 @@ from ..watermark import WatermarkedConfig
 from .options import OwnModel
 
 
-def own_tokenizer(own: OwnModel) -> str:
-    """Where the owner's tokenizer lies."""
-    name = own.tokenizer or own.victim
-    if name is None:
-        raise typer.BadParameter("the hash goes by your own tokens; pass --victim (or --tokenizer, without a victim)")
-    return name
-
-
-def load_asked(suspect: str, victim: str | None, tokenizer: str, key: WatermarkKey) -> dict[str, Any]:
+def load_asked(suspect: str, own: OwnModel, key: WatermarkKey) -> dict[str, Any]:
     """Who is asked, as arguments of ``detect`` and ``identify``.
 
     The suspect is a model with its own tokenizer, or the client of a service at an address.
     """
     asked = {
-        "tokenizer": load_tokenizer(tokenizer),
-        "victim": None if victim is None else load_clean(victim, key.task, key),
+        "tokenizer": load_tokenizer(own.tokenizer or own.victim or ""),
+        "victim": None if own.victim is None else load_clean(own.victim, key.task, key),
     }
     if suspect.startswith(("http://", "https://")):
         return {**asked, "suspect": InferenceClient(model=suspect)}

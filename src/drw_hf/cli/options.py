@@ -22,9 +22,27 @@ HashRule = Literal["token", "second", "rarest", "keyed"]
 RepoType = Literal["model", "dataset", "space"]
 ProbedWith = Literal["queries", "unseen"]
 
-# May be repeated, for which typer takes no Literal.
-Part = StrEnum("Part", "tables modes epsilon category tau rule limits case")
-PaperTask = StrEnum("PaperTask", "sst2 mrpc pos ner")
+
+class Part(StrEnum):  # may be repeated, for which typer takes no Literal
+    """What of the paper is repeated."""
+
+    tables = "tables"
+    modes = "modes"
+    epsilon = "epsilon"
+    category = "category"
+    tau = "tau"
+    rule = "rule"
+    limits = "limits"
+    case = "case"
+
+
+class PaperTask(StrEnum):
+    """The paper's tasks."""
+
+    sst2 = "sst2"
+    mrpc = "mrpc"
+    pos = "pos"
+    ner = "ner"
 
 
 def complete_path(incomplete: str) -> list[str]:
@@ -164,6 +182,8 @@ Suspect = Annotated[
     ),
 ]
 Texts = Annotated[str, data_argument("What about; some hundred texts, better thousands", "TEXTS")]
+Victim = Annotated[str | None, model_option("--victim", "Your own model, protected or not; it sharpens the test")]
+VictimTokenizer = Annotated[str | None, model_option("--tokenizer", "Your own tokenizer, where there is no --victim")]
 LabelMap = Annotated[
     list[str] | None, name_option("Renamed label, as in LABEL_0=negative. May be repeated.", "OLD=NEW")
 ]
@@ -176,12 +196,13 @@ Plot = Annotated[Path | None, output_option("Draw the figure.", "PNG")]
 class OwnModel:
     """What the owner has of the victim."""
 
-    victim: Annotated[
-        str | None, model_option("--victim", "Your own model, protected or not; it sharpens the test")
-    ] = None
-    tokenizer: Annotated[str | None, model_option("--tokenizer", "Your own tokenizer, where there is no --victim")] = (
-        None
-    )
+    victim: Victim = None
+    tokenizer: VictimTokenizer = None
+
+    def __post_init__(self) -> None:
+        if not (self.victim or self.tokenizer):
+            wanted = "pass --victim (or --tokenizer, without a victim)"
+            raise typer.BadParameter(f"the hash goes by your own tokens; {wanted}")
 
 
 @dataclass(frozen=True)

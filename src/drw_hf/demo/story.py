@@ -83,6 +83,5 @@ def next_steps(source: dict[str, Any], task: str) -> str:
     """The page of that name."""
     rows = '{"tokens": ["Ada", "wrote", "it"]}' if task == TOKEN else '{"text": "a film worth seeing"}'
     again = f" --task {task}" if task != TOKEN and not source["model"] else ""
-    return (
-        (HERE / "next-steps.md").read_text(encoding="utf-8").format(rows=rows, again=again, commands=commands(source))
-    )
+    page = (HERE / "next-steps.md").read_text(encoding="utf-8")
+    return page.format(rows=rows, again=again, commands=commands(source))
