@@ -17,6 +17,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Self
@@ -99,36 +100,19 @@ def commitment_bytes(commitment: str) -> bytes:
 
 
 def request_timestamp(commitment: str, url: str, *, timeout: float = 30.0) -> bytes:
-    """Have a commitment stamped.
+    """Have a commitment stamped; returns the DER response, as ``openssl ts -reply`` writes it to a ``.tsr`` file.
 
     The answer is checked to be granted, of this commitment, fresh (it repeats our nonce), to carry its certificate
     and to be signed by no weaker means than :func:`verify_timestamp` takes, which also checks the signature. An
     authority that refuses is asked once more with SHA-512, which some want in place of SHA-256.
-
-    Parameters
-    ----------
-    commitment : str
-        The 64 hexadecimal digits of ``key.commitment()``.
-    url : str
-        Where the authority answers RFC 3161 queries over HTTP.
-    timeout : float
-        How many seconds it may take.
-
-    Returns
-    -------
-    bytes
-        The DER response, as ``openssl ts -reply`` writes it to a ``.tsr`` file.
-
-    Raises
-    ------
-    TimestampError
-        When the authority cannot be reached, refuses, or answers with something else.
-    InvalidInputError
-        When the commitment is none.
     """
     client = _client()
     message = commitment_bytes(commitment)
-    authority = _without_secrets(url)
+    try:  # its name is what it may be called in messages: without user name, password and query
+        parsed = httpx2.URL(url)
+        authority = f"{parsed.scheme}://{parsed.netloc.decode()}"
+    except (httpx2.InvalidURL, TypeError):
+        authority = "the time-stamping authority"
     for algorithm in (client.HashAlgorithm.SHA256, client.HashAlgorithm.SHA512):
         query = client.TimestampRequestBuilder(message, algorithm, nonce=True, cert_req=True).build()
         content = _post(url, authority, query.as_bytes(), timeout)
@@ -181,7 +165,7 @@ def verify_timestamp(token: bytes, commitment: str, trusted_roots: Sequence[str 
     """
     client = _client()
     message = commitment_bytes(commitment)
-    roots = _load_roots(trusted_roots)
+    roots = load_roots(trusted_roots)
     response = _decode(token)
     if response.status != client.PKIStatus.GRANTED:
         raise TimestampError("the time-stamp token is a refusal, not a stamp; have the commitment stamped again")
@@ -230,18 +214,11 @@ def verify_timestamp(token: bytes, commitment: str, trusted_roots: Sequence[str 
 
 def is_stamp_of(token: bytes, commitment: str) -> bool:
     """Whether a token claims to be of this commitment; whether the claim is true is for :func:`verify_timestamp`."""
-    _client()  # without which nobody can tell
     try:
         imprint = _signed_info(_decode(token)).message_imprint
     except TimestampError:
-        return False
+        return find_spec("rfc3161_client") is None  # without which nobody can tell
     return imprint.message == _digest(commitment_bytes(commitment), imprint.hash_algorithm)
-
-
-def check_trust(trusted_roots: Sequence[str | os.PathLike | bytes]) -> None:
-    """Raise the error that would keep any token from being verified: no client library, roots that cannot be read."""
-    _client()
-    _load_roots(trusted_roots)
 
 
 def _client() -> ModuleType:
@@ -252,15 +229,6 @@ def _client() -> ModuleType:
             "time stamps need the package rfc3161-client; install it with `pip install drw_hf[timestamp]`"
         ) from None
     return rfc3161_client
-
-
-def _without_secrets(url: str) -> str:
-    """A URL without what it may hold of user names, passwords and queries."""
-    try:
-        parsed = httpx2.URL(url)
-    except (httpx2.InvalidURL, TypeError):
-        return "the time-stamping authority"
-    return f"{parsed.scheme}://{parsed.host}{'' if parsed.port is None else f':{parsed.port}'}"
 
 
 def _post(url: str, authority: str, query: bytes, timeout: float) -> bytes:
@@ -316,10 +284,7 @@ def _signed_info(response: Any, name: str = "the time-stamp token") -> Any:
 def _signer_and_certificates(
     response: Any, name: str = "the time-stamp token"
 ) -> tuple[x509.Certificate, list[x509.Certificate]]:
-    """The certificate that the one signer names by issuer and serial number, and all that came with it.
-
-    None of them is trusted for being there.
-    """
+    """The certificate that the one signer names, and all that came with it; none is trusted for being there."""
     try:
         found = response.signed_data.certificates
         if len(found) > _MOST_CERTIFICATES:
@@ -338,16 +303,16 @@ def _signer_and_certificates(
 
 
 def _with_ordered_certificates(response: bytes) -> bytes:
-    """The response with its certificates in the order of DER.
+    """The response with its certificates in the order of DER, which is all that the client library takes.
 
-    openssl writes a chain of certificates as it comes, and many authorities run openssl; the client library takes only
-    the order of DER. The certificates are not part of what is signed, so to sort them changes nothing.
+    openssl, which many authorities run, writes a chain as it comes. The certificates are not part of what is signed.
     """
     try:
         at = 0
-        for passed in (["status"], ["content type"], [], ["version", "digest algorithms", "content"]):
+        # Four levels down, past: status; content type; nothing; version, digest algorithms and content.
+        for n_passed in (1, 1, 0, 3):
             at, _ = _inside(response, at)
-            for _ in passed:
+            for _ in range(n_passed):
                 _, at = _inside(response, at)
         if response[at] != 0xA0:  # [0], the certificates; they may be left out
             return response
@@ -366,8 +331,8 @@ def _inside(data: bytes, at: int) -> tuple[int, int]:
     """Where the content of the DER element at ``at`` starts and ends."""
     length, start = data[at + 1], at + 2
     if length & 0x80:
-        n_bytes = length & 0x7F
-        length, start = int.from_bytes(data[start : start + n_bytes], "big"), start + n_bytes
+        start += length & 0x7F
+        length = int.from_bytes(data[at + 2 : start], "big")
     if start + length > len(data):
         raise IndexError
     return start, start + length
@@ -472,16 +437,17 @@ def _hash_name(algorithm: x509.ObjectIdentifier) -> str:
     return _WEAK_HASHES.get(algorithm.dotted_string, algorithm.dotted_string)
 
 
-def _load_roots(trusted_roots: Sequence[str | os.PathLike | bytes]) -> list[x509.Certificate]:
+def load_roots(trusted_roots: Sequence[str | os.PathLike | bytes]) -> list[x509.Certificate]:
+    """The certificates a verifier trusts; the error says what would keep any token from being verified."""
+    _client()
     if isinstance(trusted_roots, str | bytes | os.PathLike):
         trusted_roots = [trusted_roots]
     roots: list[x509.Certificate] = []
     for source in trusted_roots:
         named = "a trusted root given as bytes" if isinstance(source, bytes) else f"the trusted root {source}"
         try:
-            roots += x509.load_pem_x509_certificates(
-                source if isinstance(source, bytes) else Path(source).read_bytes()
-            )
+            content = source if isinstance(source, bytes) else Path(source).read_bytes()
+            roots += x509.load_pem_x509_certificates(content)
         except OSError as error:
             raise TimestampError(f"{named} cannot be read: {error.strerror or type(error).__name__}") from None
         except ValueError:

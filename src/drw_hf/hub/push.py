@@ -16,7 +16,7 @@ from huggingface_hub.errors import RepositoryNotFoundError
 
 from ..checks import check_options
 from ..errors import ConfigurationError, HubError, KeyMismatchError, MissingKeyError, PlainKeyRefusedError
-from ..evidence.commitments import commitment_files, refuse_anything_else
+from ..evidence.commitments import missing_files
 from ..evidence.timestamps import request_timestamp
 from ..keys.binding import tokenizer_fingerprint
 from ..keys.files import KINDS, POINTER_FILE, parse_json
@@ -191,7 +191,7 @@ def push_model(
         if options.get("handler"):
             files.update(_handler_beside(repository))
         if commitment is not None:
-            files.update(_missing_commitment(repository, commitment, timestamp_url, stamp))
+            files.update(missing_files(commitment, repo_id, repository.read, timestamp_url, stamp))
         if elsewhere is not None:  # into a folder of its own
             into: KeyPushOptions = {"subfolder": key.fingerprint, "replace_key": options.get("replace_key", False)}
             pushed = _push_key(api, key, elsewhere, passphrase, into)
@@ -334,19 +334,6 @@ def _commitment_of(key: WatermarkKey | KeyRing, timestamp_url: str | None) -> st
             raise ConfigurationError("nobody was declared in this key ring, so there is nothing to be time-stamped")
         return None
     return key.commitment()
-
-
-def _missing_commitment(
-    repository: Repository, commitment: str, timestamp_url: str | None, token: bytes | None
-) -> dict[str, bytes]:
-    """The files of a commitment that are not there yet: an earlier time stamp is worth more than a later one."""
-    text, stamp = commitment_files(commitment, b"")
-    refuse_anything_else({path: repository.read(path) for path in (text, stamp)}, commitment, repository.repo_id)
-    if token is None and timestamp_url is not None and stamp not in repository.files:
-        token = request_timestamp(commitment, timestamp_url)
-    return {
-        path: content for path, content in commitment_files(commitment, token).items() if path not in repository.files
-    }
 
 
 def _handler_beside(repository: Repository) -> dict[str, bytes]:
