@@ -24,16 +24,20 @@ from typing import Any, Self
 
 import httpx2
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
-from cryptography.hazmat.primitives.asymmetric import ec, rsa
-from cryptography.hazmat.primitives.asymmetric.ed448 import Ed448PublicKey
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from ..errors import InvalidInputError, TimestampError
+from .certificates import (
+    ASK_ANOTHER,
+    DAMAGED,
+    EXPECTED_HASH,
+    check_certificate,
+    check_chain,
+    check_usage,
+    subject_of,
+)
 
 _LARGEST_RESPONSE = 256 * 1024  # a token with a long chain of certificates has some 10 kB
 _MOST_CERTIFICATES = 20  # a token must not make its reader work without end
-_DAMAGED = (ValueError, KeyError, x509.InvalidVersion)  # cryptography raises each of them for damaged certificates
 _CLOCKS_DIFFER = timedelta(minutes=5)  # how far an authority's clock may be ahead of ours
 _HASHES = {
     "2.16.840.1.101.3.4.2.1": hashlib.sha256,
@@ -41,8 +45,6 @@ _HASHES = {
     "2.16.840.1.101.3.4.2.3": hashlib.sha512,
 }
 _WEAK_HASHES = {"1.2.840.113549.2.5": "MD5", "1.3.14.3.2.26": "SHA-1", "2.16.840.1.101.3.4.2.4": "SHA-224"}
-_EXPECTED = "where SHA-256, SHA-384 or SHA-512 is expected"
-_ASK_ANOTHER = "have the commitment stamped by another authority"
 
 
 @dataclass(frozen=True)
@@ -108,21 +110,22 @@ def request_timestamp(commitment: str, url: str, *, timeout: float = 30.0) -> by
     """
     client = _client()
     message = commitment_bytes(commitment)
-    try:  # its name is what it may be called in messages: without user name, password and query
+    try:  # for messages: without user name, password and query
         parsed = httpx2.URL(url)
         authority = f"{parsed.scheme}://{parsed.netloc.decode()}"
     except (httpx2.InvalidURL, TypeError):
         authority = "the time-stamping authority"
+    answer = f"the answer of {authority}"
     for algorithm in (client.HashAlgorithm.SHA256, client.HashAlgorithm.SHA512):
         query = client.TimestampRequestBuilder(message, algorithm, nonce=True, cert_req=True).build()
         content = _post(url, authority, query.as_bytes(), timeout)
-        response = _decode(content, f"the answer of {authority}")
+        response = _decode(content, answer)
         if response.status != client.PKIStatus.REJECTION:
             break
     if response.status != client.PKIStatus.GRANTED:
         reason = "; ".join(response.status_string)[:200] or f"status {int(response.status)}, no reason given"
         raise TimestampError(f"{authority} did not grant the time stamp: {reason}; ask another authority")
-    info = _signed_info(response, f"the answer of {authority}")
+    info = _signed_info(response, answer)
     stamped, asked = info.message_imprint, query.message_imprint
     if (stamped.hash_algorithm, stamped.message) != (asked.hash_algorithm, asked.message):
         raise TimestampError(f"{authority} stamped another digest than the one it was sent; ask another authority")
@@ -130,9 +133,9 @@ def request_timestamp(commitment: str, url: str, *, timeout: float = 30.0) -> by
         raise TimestampError(
             f"{authority} did not repeat the nonce it was sent: its answer may be an old one; ask another authority"
         )
-    signer, _ = _signer_and_certificates(response, f"the answer of {authority}")
+    signer, _ = _signer_and_certificates(response, answer)
     _check_time_and_digests(response)
-    _check_certificate(signer)
+    check_certificate(signer)
     return content
 
 
@@ -160,8 +163,6 @@ def verify_timestamp(token: bytes, commitment: str, trusted_roots: Sequence[str 
     ------
     TimestampError
         Says which of the checks failed.
-    InvalidInputError
-        When the commitment is none.
     """
     client = _client()
     message = commitment_bytes(commitment)
@@ -174,8 +175,8 @@ def verify_timestamp(token: bytes, commitment: str, trusted_roots: Sequence[str 
     digest = _digest(message, imprint.hash_algorithm)
     if digest is None:
         raise TimestampError(
-            f"the time-stamp token is of a digest with {_hash_name(imprint.hash_algorithm)}, {_EXPECTED}; have the "
-            "commitment stamped again"
+            f"the time-stamp token is of a digest with {_hash_name(imprint.hash_algorithm)}, {EXPECTED_HASH}; have "
+            "the commitment stamped again"
         )
     if imprint.message != digest:
         raise TimestampError(
@@ -183,11 +184,11 @@ def verify_timestamp(token: bytes, commitment: str, trusted_roots: Sequence[str 
             "that was made for it"
         )
     signer, certificates = _signer_and_certificates(response)
-    _check_usage(signer)
+    check_usage(signer)
     _check_time_and_digests(response)
     try:
         client.VerifierBuilder(roots=roots).build().verify(response, digest)
-    except (client.VerificationError, *_DAMAGED) as error:
+    except (client.VerificationError, *DAMAGED) as error:
         problem = re.search(r'Verify error: ?([^"]*)', str(error))
         if problem is None:
             raise TimestampError(
@@ -195,10 +196,10 @@ def verify_timestamp(token: bytes, commitment: str, trusted_roots: Sequence[str 
                 "where it was published"
             ) from None
         raise TimestampError(
-            f"the certificate of the time-stamp token (of {_name(signer)!r}) does not lead to a trusted root, or was "
-            f"not valid at that time: {problem[1]}; check that the right root was given"
+            f"the certificate of the time-stamp token (of {subject_of(signer)!r}) does not lead to a trusted root, or "
+            f"was not valid at that time: {problem[1]}; check that the right root was given"
         ) from None
-    _check_chain(signer, certificates, roots)
+    check_chain(signer, certificates, roots)
     if accuracy is not None:
         accuracy = timedelta(
             seconds=accuracy.seconds or 0, milliseconds=accuracy.millis or 0, microseconds=accuracy.micros or 0
@@ -206,7 +207,7 @@ def verify_timestamp(token: bytes, commitment: str, trusted_roots: Sequence[str 
     return Timestamp(
         time=info.gen_time.astimezone(UTC),
         accuracy=accuracy,
-        authority=_name(signer),
+        authority=subject_of(signer),
         serial=info.serial_number,
         policy=info.policy.dotted_string,
     )
@@ -294,7 +295,7 @@ def _signer_and_certificates(
         for certificate in certificates:
             if [(certificate.issuer, certificate.serial_number)] == named:
                 return certificate, certificates
-    except _DAMAGED:
+    except DAMAGED:
         raise TimestampError(f"{name} carries a damaged certificate") from None
     raise TimestampError(
         f"{name} does not carry the certificate of its one signer, without which nobody can check it; ask another "
@@ -338,93 +339,21 @@ def _inside(data: bytes, at: int) -> tuple[int, int]:
     return start, start + length
 
 
-def _check_usage(certificate: x509.Certificate) -> None:
-    try:
-        usage = certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage)
-        fit = usage.critical and list(usage.value) == [x509.ExtendedKeyUsageOID.TIME_STAMPING]
-    except (x509.ExtensionNotFound, x509.DuplicateExtension, *_DAMAGED):
-        fit = False
-    if not fit:
-        raise TimestampError(
-            "the time-stamp token was signed with a certificate that is not for time stamps: its extended key usage "
-            "must be timeStamping alone, and critical (RFC 3161, 2.3); what it says proves nothing"
-        )
-
-
 def _check_time_and_digests(response: Any) -> None:
     time = response.tst_info.gen_time
     if time - datetime.now(UTC) > _CLOCKS_DIFFER:
         raise TimestampError(
             f"the time-stamp token says {time.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC, which is yet to come; check "
-            f"this machine's clock, or {_ASK_ANOTHER}"
+            f"this machine's clock, or {ASK_ANOTHER}"
         )
     # The client library does not show which digest the signer names. OpenSSL, with which it verifies, knows none but
     # those that the token lists, so no weak one may be among them.
     for algorithm in response.signed_data.digest_algorithms:
         if algorithm.dotted_string not in _HASHES:
             raise TimestampError(
-                f"the time-stamp token is signed with the digest {_hash_name(algorithm)}, {_EXPECTED}; {_ASK_ANOTHER}"
+                f"the time-stamp token is signed with the digest {_hash_name(algorithm)}, {EXPECTED_HASH}; "
+                f"{ASK_ANOTHER}"
             )
-
-
-def _check_chain(
-    certificate: x509.Certificate, carried: Sequence[x509.Certificate], roots: Sequence[x509.Certificate]
-) -> None:
-    """Refuse weak certificates on every way up from the signer's to a trusted root.
-
-    OpenSSL found a way and does not tell which: beside a forged certificate a sound one may lie.
-    """
-    seen, waiting = set(), [certificate]
-    reaches_root = False
-    while waiting:
-        lower = waiting.pop()
-        seen.add(lower)
-        _check_certificate(lower, is_root=lower in roots)
-        if lower in roots and _issued(lower, lower, in_doubt=True):
-            reaches_root = True
-        else:
-            issuers = {root for root in roots if _issued(root, lower, in_doubt=False)}
-            issuers = issuers or {each for each in (*carried, *roots) if _issued(each, lower, in_doubt=True)}
-            waiting += issuers - seen
-    if not reaches_root:  # names that OpenSSL takes for equal and we do not
-        raise TimestampError(
-            f"the certificate of the time-stamp token (of {_name(certificate)!r}) does not lead to a trusted root by "
-            f"names that agree to the letter; {_ASK_ANOTHER}"
-        )
-
-
-def _check_certificate(certificate: x509.Certificate, *, is_root: bool = False) -> None:
-    """Refuse a weak key and a weak signature; a root is trusted without its signature."""
-    this = f"the certificate of {_name(certificate)!r} in the time-stamp token's chain"
-    try:
-        key = certificate.public_key()
-        algorithm = certificate.signature_hash_algorithm
-    except (*_DAMAGED, UnsupportedAlgorithm):
-        raise TimestampError(f"{this} has a key or a signature of an unknown kind; {_ASK_ANOTHER}") from None
-    for kind, title, least in ((rsa.RSAPublicKey, "RSA", 2048), (ec.EllipticCurvePublicKey, "EC", 256)):
-        if isinstance(key, kind) and key.key_size < least:
-            raise TimestampError(
-                f"{this} has a weak {title} key of {key.key_size} bits, where at least {least} are expected; "
-                f"{_ASK_ANOTHER}"
-            )
-    if not isinstance(key, rsa.RSAPublicKey | ec.EllipticCurvePublicKey | Ed25519PublicKey | Ed448PublicKey):
-        raise TimestampError(f"{this} has a key that is neither RSA nor of an elliptic curve; {_ASK_ANOTHER}")
-    # Edwards curves come with a hash of their own, and name none.
-    if algorithm is not None and algorithm.name not in ("sha256", "sha384", "sha512") and not is_root:
-        raise TimestampError(f"{this} is signed with the hash {algorithm.name}, {_EXPECTED}; {_ASK_ANOTHER}")
-
-
-def _issued(upper: x509.Certificate, lower: x509.Certificate, *, in_doubt: bool) -> bool:
-    """Whether one certificate signed the other; ``in_doubt`` is the answer where OpenSSL alone may know."""
-    try:
-        if upper.subject != lower.issuer:
-            return False
-        lower.verify_directly_issued_by(upper)
-    except InvalidSignature:
-        return False
-    except (*_DAMAGED, TypeError, UnsupportedAlgorithm):
-        return in_doubt
-    return True
 
 
 def _digest(message: bytes, algorithm: x509.ObjectIdentifier) -> bytes | None:
@@ -458,10 +387,3 @@ def load_roots(trusted_roots: Sequence[str | os.PathLike | bytes]) -> list[x509.
             "pass its PEM file"
         )
     return roots
-
-
-def _name(certificate: x509.Certificate) -> str:
-    try:
-        return certificate.subject.rfc4514_string()
-    except _DAMAGED:
-        return "somebody whose name cannot be read"

@@ -12,7 +12,7 @@ happen to fit the key make any suspect look marked. :attr:`Verification.not_chec
 import json
 import math
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import date, datetime, timedelta
 from pathlib import Path
@@ -26,6 +26,7 @@ from ..detection.verdict import Corrections, key_settings, verdict_on
 from ..errors import DrwError, EvidenceError, HubError, InvalidInputError
 from ..keys.key import WatermarkKey
 from ..registry import Registry
+from ..wording import printable
 from .commitments import CommitmentRecord, NotCommitted, verify_commitment
 
 TOLERANCE = 1e-6  # relative: what other versions of numpy and torch may round differently, and far less than matters
@@ -34,9 +35,9 @@ _MOST_SIMULATED = 1_000  # no saved figure takes more, and a file must not make 
 _FIRST_P_SNR = "drw-psnr-1"  # of evidence that does not say by which version its P_snr was computed
 _REWORDED = ("standard deviations a token", "standard deviations per token")  # in explanations: before, and now
 _TRIED = ("keys_tried", "suspects_tested", "looks")
-_OF_THE_KEY = ("key_commitment", "key_fingerprint", "frequency", "target_label", "settings")
-_OF_THE_CLAIM = ("format", "created_at", "versions", "mac", "commitment", "suspect_first_seen")
-_DERIVED = ("p_value", "p_bound", "committed")
+_OF_THE_KEY = {"key_commitment", "key_fingerprint", "frequency", "target_label", "settings"}
+_OF_THE_CLAIM = {"format", "created_at", "versions", "mac", "commitment", "suspect_first_seen"}
+_COMPARED_ELSEWHERE = _OF_THE_KEY | _OF_THE_CLAIM
 Status = Literal["passed", "failed", "open"]
 _MARKS: dict[Status, str] = {"passed": "✓", "failed": "✗", "open": "?"}
 
@@ -50,7 +51,7 @@ class Check:
     detail: str
 
     def __str__(self) -> str:
-        return _printable(f"{_MARKS[self.status]} {self.name}: {self.detail}")
+        return printable(f"{_MARKS[self.status]} {self.name}: {self.detail}")
 
 
 @dataclass(frozen=True)
@@ -96,7 +97,7 @@ class Verification:
         }
 
     def __str__(self) -> str:
-        lines = [_printable(f"The evidence says: {self.claim}"), *map(str, self.checks)]
+        lines = [printable(f"The evidence says: {self.claim}"), *map(str, self.checks)]
         if self.not_checked:
             lines += ["Taken on the word of whoever made the evidence:", *(f"- {each}" for each in self.not_checked)]
         return "\n".join(lines)
@@ -125,20 +126,13 @@ def verify_evidence(
         What :meth:`DetectionResult.save` wrote, with the probe beside it.
     key : WatermarkKey
         The key, as its owner discloses it.
-    repo_id : str, optional
-        The repository on the Hub where the commitment was published.
-    trusted_roots : sequence of path or bytes
-        PEM files of the time-stamping authorities that you trust. Without a time stamp that verifies, the date of a
-        commitment is the owner's word, and the check stays open.
+    repo_id, trusted_roots, token, revision : optional
+        Where the commitment was published, and whose time stamps you trust, as in
+        :func:`drw_hf.evidence.verify_commitment`. Without a time stamp that verifies, the date of a commitment is the
+        owner's word, and the check stays open.
     suspect_first_seen : str, date or datetime, optional
         When the suspect was first seen, where the evidence does not say; it must not contradict the evidence. Without
         a time zone it is UTC, and a date is the beginning of that day.
-    token, revision
-        For the repository, as in :func:`drw_hf.evidence.verify_commitment`.
-
-    Returns
-    -------
-    Verification
 
     Raises
     ------
@@ -148,16 +142,22 @@ def verify_evidence(
         When trusted roots cannot be read.
     """
     first_seen = None if suspect_first_seen is None else as_iso(suspect_first_seen)
-    hub = {"trusted_roots": trusted_roots, "token": token, "revision": revision}
     document, probe_or_reason = _read(evidence)
-    checks = [_check_unaltered(document, key), _check_key(document, key), _check_parameters(document, key)]
     probe_check = _check_probe(document, probe_or_reason)
     probe = probe_or_reason if isinstance(probe_or_reason, Probe) and probe_check.status == "passed" else None
     replayed = _replay(document, probe, key)
-    checks += [probe_check, _check_statistic(document, replayed), _check_tried(document, replayed)]
-    checks.append(_check_commitment(document, key, repo_id, first_seen, **hub))
+    hub = {"trusted_roots": trusted_roots, "token": token, "revision": revision}
+    checks = (
+        _check_unaltered(document, key),
+        _check_key(document, key),
+        _check_parameters(document, key),
+        probe_check,
+        _check_statistic(document, replayed),
+        _check_tried(document, replayed),
+        _check_commitment(document, key, repo_id, first_seen, **hub),
+    )
     claim = f"{document['verdict']}. {document['explanation']}"
-    return Verification(claim, tuple(checks), _taken_on_trust(document, probe_or_reason))
+    return Verification(claim, checks, _taken_on_trust(document, probe_or_reason))
 
 
 def _read(evidence: str | os.PathLike | DetectionResult) -> tuple[dict[str, Any], Probe | str]:
@@ -214,14 +214,9 @@ def _check_unaltered(document: Mapping[str, Any], key: WatermarkKey) -> Check:
 
 
 def _check_key(document: Mapping[str, Any], key: WatermarkKey) -> Check:
+    name, whose = "the key is the one the evidence names", f"that of the key {key.fingerprint}"
     expected = {"key_commitment": key.commitment(), "key_fingerprint": key.fingerprint}
-    return _compared(
-        "the key is the one the evidence names",
-        document,
-        expected,
-        f"that of the key {key.fingerprint}",
-        f"its commitment begins with {key.fingerprint}",
-    )
+    return _compared(name, document, expected, whose, f"its commitment begins with {key.fingerprint}")
 
 
 def _check_parameters(document: Mapping[str, Any], key: WatermarkKey) -> Check:
@@ -300,14 +295,16 @@ def _check_statistic(document: Mapping[str, Any], replayed: dict[str, Any] | Che
     if isinstance(replayed, Check):
         return replayed
     document = {**document, "explanation": str(document["explanation"]).replace(*_REWORDED)}
-    elsewhere = {*_OF_THE_KEY, *_OF_THE_CLAIM, *_DERIVED}
-    if document.get("mac") is None:
-        elsewhere.add("explanation")  # earlier versions said nothing of commitments there
-    compared = [each for each in replayed if each not in elsewhere]
+    derived = {
+        "p_value": _power(document["log10_p"]),
+        "p_bound": _power(document["log10_bound"]),
+        "committed": replayed["committed"],
+    }
+    # Without an authentication code it is an earlier version's, which said nothing of commitments in its explanation.
+    skipped = _COMPARED_ELSEWHERE if document.get("mac") is not None else {*_COMPARED_ELSEWHERE, "explanation"}
+    compared = [each for each in replayed if each not in skipped and each not in derived]
     wrong = [each for each in compared if not _agree(document[each], replayed[each])]
-    derived = {"p_value": _power(document["log10_p"]), "p_bound": _power(document["log10_bound"])}
-    derived["committed"] = replayed["committed"]
-    wrong += [each for each in _DERIVED if each in document and not _agree(document[each], derived[each], 0.0)]
+    wrong += [each for each in derived if each in document and not _agree(document[each], derived[each], 0.0)]
     unknown = set(document) - set(replayed)
     if unknown:
         return Check(_FIGURES, "failed", f"the evidence holds what drw_hf does not write: {_listed(sorted(unknown))}")
@@ -359,14 +356,8 @@ def _told(name: str, recorded: Any, computed: Any) -> str:
     return f"{name} (recorded {recorded}, computed {computed})"
 
 
-def _printable(text: str) -> str:
-    """Text on one line: what others wrote must not draw checks of its own on a terminal."""
-    return "".join(letter if letter.isprintable() else "\ufffd" for letter in text)
-
-
-def _listed(names: Iterable[str], most: int = 5) -> str:
-    names = list(names)
-    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
 
 
 # -- the commitment
