@@ -163,6 +163,8 @@ def verify_timestamp(token: bytes, commitment: str, trusted_roots: Sequence[str 
     ------
     TimestampError
         Says which of the checks failed.
+    InvalidInputError
+        When the commitment is none.
     """
     client = _client()
     message = commitment_bytes(commitment)

@@ -1,12 +1,7 @@
 """Replaying a claim: does saved evidence say what its probe, its key and its commitment say?
 
-Whoever judges a claim gets the evidence, the probe beside it and the key: every figure is computed anew from the
-probe, and the commitment is looked up where it was published. What cannot be decided is said to be open, and is not
-taken for granted.
-
-Where the probe comes from no replay can tell. Its answers, the choice of its texts and all that was declared are the
-word of whoever made the evidence, and whoever has the key can make them up: of enough texts, those whose answers
-happen to fit the key make any suspect look marked. :attr:`Verification.not_checked` says so, claim by claim.
+Every figure is computed anew from the probe, and the commitment is looked up where it was published. What cannot be
+decided is said to be open. Where the probe comes from no replay can tell: :attr:`Verification.not_checked` says so.
 """
 
 import json
@@ -351,9 +346,8 @@ def _power(log10: Any) -> float:
 
 def _told(name: str, recorded: Any, computed: Any) -> str:
     """A field with both its values, where they are single numbers."""
-    if not all(type(value) in (int, float, type(None)) for value in (recorded, computed)):
-        return name
-    return f"{name} (recorded {recorded}, computed {computed})"
+    are_numbers = {type(recorded), type(computed)} <= {int, float, type(None)}
+    return f"{name} (recorded {recorded}, computed {computed})" if are_numbers else name
 
 
 def _listed(names: Sequence[str]) -> str:

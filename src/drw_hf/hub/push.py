@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatch
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, Unpack
 
 from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi, constants
@@ -66,24 +66,18 @@ class Repository:
 
     def read(self, path: str) -> bytes | None:
         """A file's content at the head."""
-        if path not in self.files:
-            return None
-        return read_file(self.repo_id, path, self.head, token=self.api.token)
+        return read_file(self.repo_id, path, self.head, token=self.api.token) if path in self.files else None
 
     def key_there(self, subfolder: str = "") -> KeyThere | None:
         """The key that lies here, that is pointed to from here, or that a model here was protected with."""
-        own = [kind.file for kind in KINDS]
-        for name in [*own, POINTER_FILE, *([] if subfolder else ["config.json"])]:
+        for name in (*(kind.file for kind in KINDS), POINTER_FILE):
             content = self.read(join(subfolder, name))
-            if content is None:
-                continue
-            document = parse_json(content)
-            document = document if isinstance(document, dict) else {}
-            commitment = document.get("key_commitment" if name == "config.json" else "commitment")
-            if name == "config.json" and commitment is None:
-                continue
-            return KeyThere(str(commitment), name in own and document.get("sealed") is True, document.get("head"))
-        return None
+            if content is not None:
+                found = _parse_object(content)
+                sealed = name != POINTER_FILE and found.get("sealed") is True
+                return KeyThere(str(found.get("commitment")), sealed, found.get("head"))
+        config = {} if subfolder else _parse_object(self.read("config.json") or b"")
+        return KeyThere(str(config["key_commitment"]), False) if config.get("key_commitment") is not None else None
 
     def commit(
         self, files: Mapping[str, Path | bytes], delete: set[str], message: str, *, plain: bool, **options: Any
@@ -98,14 +92,11 @@ class Repository:
         deletions = [CommitOperationDelete(path) for path in sorted(delete & self.files - files.keys())]
         with hub_errors(self.repo_id, "pushing to", self.revision):
             if plain:
-                others = [addition for path, addition in additions.items() if _name(path) not in _KEY_FILES]
-                self.api.preupload_lfs_files(
-                    self.repo_id,
-                    others,
-                    revision=self.revision,
-                    create_pr=options.get("create_pr"),
-                    free_memory=False,
-                )
+                others = [
+                    addition for path, addition in additions.items() if PurePosixPath(path).name not in _KEY_FILES
+                ]
+                target = {"revision": self.revision, "create_pr": options.get("create_pr")}
+                self.api.preupload_lfs_files(self.repo_id, others, free_memory=False, **target)
                 if _visibility(self.api, self.repo_id) is not True:
                     raise _refusal(self.repo_id, "it turned public meanwhile")
             try:
@@ -128,11 +119,10 @@ class Repository:
 
     def _refuse_ignored(self, files: Mapping[str, Path | bytes]) -> None:
         """Refuse a repository that would leave the key out: the Hub heeds the ``.gitignore`` it holds."""
-        patterns = [
-            line.strip("/ ") for line in (self.read(".gitignore") or b"").decode(errors="replace").splitlines()
-        ]
+        ignored = (self.read(".gitignore") or b"").decode(errors="replace").splitlines()
         for path in files:
-            if _name(path) in _KEY_FILES and any(fnmatch(_name(path), pattern) for pattern in patterns if pattern):
+            name = PurePosixPath(path).name
+            if name in _KEY_FILES and any(fnmatch(name, line.strip("/ ")) for line in ignored):
                 raise HubError(f"the .gitignore in {self.repo_id} leaves out {path}, so the key would not be pushed")
 
 
@@ -194,7 +184,7 @@ def push_model(
             files.update(missing_files(commitment, repo_id, repository.read, timestamp_url, stamp))
         if elsewhere is not None:  # into a folder of its own
             into: KeyPushOptions = {"subfolder": key.fingerprint, "replace_key": options.get("replace_key", False)}
-            pushed = _push_key(api, key, elsewhere, passphrase, into)
+            pushed = push_key(key, elsewhere, passphrase, token=options.get("token"), **into)
             pointer = Pointer(elsewhere, pushed.oid, key.fingerprint, key.identity)
             files[POINTER_FILE] = (json.dumps(pointer.to_document(), indent=2) + "\n").encode()
         elif key_goes:
@@ -218,10 +208,7 @@ def push_key(key: KeptSecret, repo_id: str, passphrase: str | None, **options: U
     if passphrase is not None:
         check_passphrase(passphrase)
     api = HfApi(token=options.get("token"), library_name="drw_hf")
-    return _push_key(api, key, full_name(api, repo_id), passphrase, options)
-
-
-def _push_key(api: HfApi, key: KeptSecret, repo_id: str, passphrase: str | None, options: KeyPushOptions) -> Any:
+    repo_id = full_name(api, repo_id)
     plain, subfolder = passphrase is None, options.get("subfolder", "")
     _refuse_open_place(api, repo_id, options.get("private", True), plain)
     repository = open_repository(api, repo_id, options, plain)
@@ -268,6 +255,12 @@ def _check_what_is_pushed(
         raise KeyMismatchError(
             f"the key {key.fingerprint} was made with another tokenizer than the one to be pushed; give the model's"
         )
+
+
+def _parse_object(content: bytes) -> dict[str, Any]:
+    """A JSON object; an empty one for anything else."""
+    document = parse_json(content)
+    return document if isinstance(document, dict) else {}
 
 
 def _visibility(api: HfApi, repo_id: str) -> bool | None:
@@ -349,7 +342,3 @@ def _handler_beside(repository: Repository) -> dict[str, bytes]:
         kept = [line for line in requirements.splitlines() if not re.match(rb"\s*drw[-_.]hf\b", line, re.IGNORECASE)]
         files["requirements.txt"] = b"\n".join([*kept, files["requirements.txt"]])
     return files
-
-
-def _name(path: str) -> str:
-    return path.rsplit("/", 1)[-1]
