@@ -18,11 +18,11 @@ from typing import Any, Self
 from huggingface_hub import CommitOperationAdd, HfApi, RepoFile
 
 from ..errors import EvidenceError, HubError, TimestampError
-from ..keys.files import KEY_FILE, POINTER_FILE, parse_json
+from ..keys.files import KEY_FILE, POINTER_FILE
 from ..keys.key import WatermarkKey
 from ..keys.ring import KeyRing
 from ..repositories.history import History, Snapshot
-from ..repositories.requests import full_name, hub_errors, read_file
+from ..repositories.requests import full_name, hub_errors, parse_object, read_file
 from .timestamps import Timestamp, commitment_bytes, is_stamp_of, load_roots, request_timestamp, verify_timestamp
 
 logger = logging.getLogger(__name__)
@@ -339,8 +339,7 @@ def _carries(history: History, file: RepoFile, commit: str, commitment: str) -> 
         return content.strip() == commitment_bytes(commitment)
     if name == _CARD:
         return commitment_bytes(commitment) in content
-    document = parse_json(content)
-    return isinstance(document, dict) and document.get(_JSON_FIELDS[name]) == commitment
+    return parse_object(content).get(_JSON_FIELDS[name]) == commitment
 
 
 def _paths(commitment: str) -> tuple[str, str]:

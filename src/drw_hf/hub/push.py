@@ -19,12 +19,12 @@ from ..errors import ConfigurationError, HubError, KeyMismatchError, MissingKeyE
 from ..evidence.commitments import missing_files
 from ..evidence.timestamps import request_timestamp
 from ..keys.binding import tokenizer_fingerprint
-from ..keys.files import KINDS, POINTER_FILE, parse_json
+from ..keys.files import KINDS, POINTER_FILE
 from ..keys.kept import KeptSecret, KeyPushOptions, PushOptions
 from ..keys.key import WatermarkKey
 from ..keys.ring import KeyRing
 from ..keys.sealing import check_passphrase
-from ..repositories.requests import full_name, hub_errors, read_file
+from ..repositories.requests import full_name, hub_errors, parse_object, read_file
 from ..watermark.modeling import ModelPushOptions, _WatermarkedModel
 from .card import model_card
 from .handler import handler_files
@@ -73,10 +73,10 @@ class Repository:
         for name in (*(kind.file for kind in KINDS), POINTER_FILE):
             content = self.read(join(subfolder, name))
             if content is not None:
-                found = _parse_object(content)
+                found = parse_object(content)
                 sealed = name != POINTER_FILE and found.get("sealed") is True
                 return KeyThere(str(found.get("commitment")), sealed, found.get("head"))
-        config = {} if subfolder else _parse_object(self.read("config.json") or b"")
+        config = {} if subfolder else parse_object(self.read("config.json") or b"")
         return KeyThere(str(config["key_commitment"]), False) if config.get("key_commitment") is not None else None
 
     def commit(
@@ -92,10 +92,8 @@ class Repository:
         deletions = [CommitOperationDelete(path) for path in sorted(delete & self.files - files.keys())]
         with hub_errors(self.repo_id, "pushing to", self.revision):
             if plain:
-                others = [
-                    addition for path, addition in additions.items() if PurePosixPath(path).name not in _KEY_FILES
-                ]
-                target = {"revision": self.revision, "create_pr": options.get("create_pr")}
+                others = [added for path, added in additions.items() if PurePosixPath(path).name not in _KEY_FILES]
+                target: dict[str, Any] = {"revision": self.revision, "create_pr": options.get("create_pr")}
                 self.api.preupload_lfs_files(self.repo_id, others, free_memory=False, **target)
                 if _visibility(self.api, self.repo_id) is not True:
                     raise _refusal(self.repo_id, "it turned public meanwhile")
@@ -183,8 +181,8 @@ def push_model(
         if commitment is not None:
             files.update(missing_files(commitment, repo_id, repository.read, timestamp_url, stamp))
         if elsewhere is not None:  # into a folder of its own
-            into: KeyPushOptions = {"subfolder": key.fingerprint, "replace_key": options.get("replace_key", False)}
-            pushed = push_key(key, elsewhere, passphrase, token=options.get("token"), **into)
+            replaces, token = options.get("replace_key", False), options.get("token")
+            pushed = push_key(key, elsewhere, passphrase, subfolder=key.fingerprint, replace_key=replaces, token=token)
             pointer = Pointer(elsewhere, pushed.oid, key.fingerprint, key.identity)
             files[POINTER_FILE] = (json.dumps(pointer.to_document(), indent=2) + "\n").encode()
         elif key_goes:
@@ -255,12 +253,6 @@ def _check_what_is_pushed(
         raise KeyMismatchError(
             f"the key {key.fingerprint} was made with another tokenizer than the one to be pushed; give the model's"
         )
-
-
-def _parse_object(content: bytes) -> dict[str, Any]:
-    """A JSON object; an empty one for anything else."""
-    document = parse_json(content)
-    return document if isinstance(document, dict) else {}
 
 
 def _visibility(api: HfApi, repo_id: str) -> bool | None:

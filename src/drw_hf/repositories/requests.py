@@ -22,6 +22,7 @@ from huggingface_hub.errors import (
 from huggingface_hub.utils import build_hf_headers, hf_raise_for_status, http_backoff
 
 from ..errors import ConfigurationError, DrwError, HubError, RepositoryAccessError, RevisionMissingError
+from ..keys.files import parse_json
 from ..watermark.configuration import is_hub_id
 
 _LOG_IN = "log in as an account that may use it (`hf auth login`), or pass its token="
@@ -46,7 +47,7 @@ _MEANINGS: dict[type[Exception], str] = {
     TimeoutError: "the Hub did not answer in time; try again later",
     RuntimeError: "a file did not go through to the Hub's storage; try again",  # LFS and Xet raise a bare one
 }
-_TRANSLATED = (*_MEANINGS, httpx2.HTTPError, httpx2.InvalidURL, ConnectionError)
+_TRANSLATED: tuple[type[Exception], ...] = (*_MEANINGS, httpx2.HTTPError, httpx2.InvalidURL, ConnectionError)
 
 
 @contextmanager
@@ -92,6 +93,12 @@ def read_file(
         except RemoteEntryNotFoundError:
             return None
     return response.content
+
+
+def parse_object(content: bytes) -> dict[str, Any]:
+    """A JSON object that a repository holds; an empty one for anything else."""
+    document = parse_json(content)
+    return document if isinstance(document, dict) else {}
 
 
 def _translate(error: BaseException, repo_id: str, doing: str, revision: str | None) -> HubError:
