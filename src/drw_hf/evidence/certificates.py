@@ -65,10 +65,8 @@ def check_certificate(certificate: x509.Certificate, *, is_root: bool = False) -
         raise TimestampError(f"{this} has a key or a signature of an unknown kind; {ASK_ANOTHER}") from None
     for kind, title, least in ((rsa.RSAPublicKey, "RSA", 2048), (ec.EllipticCurvePublicKey, "EC", 256)):
         if isinstance(key, kind) and key.key_size < least:
-            raise TimestampError(
-                f"{this} has a weak {title} key of {key.key_size} bits, where at least {least} are expected; "
-                f"{ASK_ANOTHER}"
-            )
+            weak = f"a weak {title} key of {key.key_size} bits, where at least {least} are expected"
+            raise TimestampError(f"{this} has {weak}; {ASK_ANOTHER}")
     if not isinstance(key, rsa.RSAPublicKey | ec.EllipticCurvePublicKey | Ed25519PublicKey | Ed448PublicKey):
         raise TimestampError(f"{this} has a key that is neither RSA nor of an elliptic curve; {ASK_ANOTHER}")
     # Edwards curves come with a hash of their own, and name none.

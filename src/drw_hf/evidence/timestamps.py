@@ -206,13 +206,8 @@ def verify_timestamp(token: bytes, commitment: str, trusted_roots: Sequence[str 
         accuracy = timedelta(
             seconds=accuracy.seconds or 0, milliseconds=accuracy.millis or 0, microseconds=accuracy.micros or 0
         )
-    return Timestamp(
-        time=info.gen_time.astimezone(UTC),
-        accuracy=accuracy,
-        authority=subject_of(signer),
-        serial=info.serial_number,
-        policy=info.policy.dotted_string,
-    )
+    stamped_at, authority = info.gen_time.astimezone(UTC), subject_of(signer)
+    return Timestamp(stamped_at, accuracy, authority, info.serial_number, info.policy.dotted_string)
 
 
 def is_stamp_of(token: bytes, commitment: str) -> bool:

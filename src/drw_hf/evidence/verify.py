@@ -181,7 +181,7 @@ def _taken_on_trust(document: Mapping[str, Any], probe: Probe | str) -> tuple[st
     """What no check can tell, of those things that this evidence rests on."""
     settings = _settings_of(document)
     victim, gold, logged = (getattr(probe, name, None) is not None for name in ("victim", "gold", "logged"))
-    told = {
+    believed = {
         "The answers in the probe are the suspect's.": True,
         "The texts were not chosen by the suspect's answers, and none were left out afterwards: whoever keeps those "
         "that fit the key makes an unmarked suspect look marked.": True,
@@ -193,7 +193,7 @@ def _taken_on_trust(document: Mapping[str, Any], probe: Probe | str) -> tuple[st
         "The suspect was not seen before the day that is declared.": document.get("suspect_first_seen") is not None,
         "The evidence was made when it says, with the library versions it names.": True,
     }
-    return tuple(sentence for sentence, needed in told.items() if needed)
+    return tuple(sentence for sentence, needed in believed.items() if needed)
 
 
 # -- what the evidence says of itself
@@ -211,7 +211,7 @@ def _check_unaltered(document: Mapping[str, Any], key: WatermarkKey) -> Check:
 def _check_key(document: Mapping[str, Any], key: WatermarkKey) -> Check:
     name, whose = "the key is the one the evidence names", f"that of the key {key.fingerprint}"
     expected = {"key_commitment": key.commitment(), "key_fingerprint": key.fingerprint}
-    return _compared(name, document, expected, whose, f"its commitment begins with {key.fingerprint}")
+    return _check_same(name, document, expected, whose, f"its commitment begins with {key.fingerprint}")
 
 
 def _check_parameters(document: Mapping[str, Any], key: WatermarkKey) -> Check:
@@ -220,7 +220,7 @@ def _check_parameters(document: Mapping[str, Any], key: WatermarkKey) -> Check:
     recorded = {**_settings_of(document), **{name: document[name] for name in of_the_key}}
     expected = {**key_settings(key), **of_the_key}
     agree = f"{_listed(list(expected))} agree"
-    return _compared("the parameters are the key's", recorded, expected, "what the key says", agree)
+    return _check_same("the parameters are the key's", recorded, expected, "what the key says", agree)
 
 
 def _check_probe(document: Mapping[str, Any], probe: Probe | str) -> Check:
@@ -229,10 +229,10 @@ def _check_probe(document: Mapping[str, Any], probe: Probe | str) -> Check:
         return Check(name, "failed", probe)
     expected = {"probe_digest": probe.digest(), "suspect": probe.suspect_name}
     shown = f"{probe.n_texts} texts, SHA-256 {expected['probe_digest'][:16]}…"
-    return _compared(name, document, expected, "that of the probe", shown)
+    return _check_same(name, document, expected, "that of the probe", shown)
 
 
-def _compared(name: str, recorded: Mapping[str, Any], expected: Mapping[str, Any], whose: str, passed: str) -> Check:
+def _check_same(name: str, recorded: Mapping[str, Any], expected: Mapping[str, Any], whose: str, passed: str) -> Check:
     """Whether what is recorded is what is expected; names alone are shown."""
     wrong = [each for each, value in expected.items() if each not in recorded or recorded[each] != value]
     if wrong:
@@ -304,8 +304,8 @@ def _check_statistic(document: Mapping[str, Any], replayed: dict[str, Any] | Che
     if unknown:
         return Check(_FIGURES, "failed", f"the evidence holds what drw_hf does not write: {_listed(sorted(unknown))}")
     if wrong:
-        told = [_told(each, document[each], replayed[each]) for each in wrong]
-        return Check(_FIGURES, "failed", f"computed again, these differ: {_listed(told)}")
+        differing = [_with_both_values(each, document[each], replayed[each]) for each in wrong]
+        return Check(_FIGURES, "failed", f"computed again, these differ: {_listed(differing)}")
     return Check(_FIGURES, "passed", f"computed again, all {len(compared)} agree within {TOLERANCE:g}")
 
 
@@ -344,7 +344,7 @@ def _power(log10: Any) -> float:
     return 10.0**log10 if type(log10) in (int, float) and log10 <= 0.0 else math.nan
 
 
-def _told(name: str, recorded: Any, computed: Any) -> str:
+def _with_both_values(name: str, recorded: Any, computed: Any) -> str:
     """A field with both its values, where they are single numbers."""
     are_numbers = {type(recorded), type(computed)} <= {int, float, type(None)}
     return f"{name} (recorded {recorded}, computed {computed})" if are_numbers else name
@@ -380,10 +380,10 @@ def _check_commitment(
         return Check(name, "failed", f"uncommitted: {error}")
     except HubError as error:
         return Check(name, "open", str(error))
-    return Check(name, *_compare(record, document.get("commitment"), moments[0]))
+    return Check(name, *_judge_dates(record, document.get("commitment"), moments[0]))
 
 
-def _compare(record: CommitmentRecord, recorded: Any, first_seen: datetime) -> tuple[Status, str]:
+def _judge_dates(record: CommitmentRecord, recorded: Any, first_seen: datetime) -> tuple[Status, str]:
     """Whether what was found is older than the suspect: proven, on the owner's word, or not at all."""
     stamp = record.timestamp
     if stamp is not None and stamp.time + (stamp.accuracy or timedelta()) < first_seen:

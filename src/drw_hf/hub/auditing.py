@@ -19,9 +19,9 @@ from .pull import Pointer
 
 SEALED, PLAIN, WEAK = "sealed key", "plain key", "weakly sealed key"
 PASSPHRASE, EVIDENCE, DAMAGED = "passphrase", "evidence", "damaged key file"
-_OURS = tuple(PurePosixPath(name).stem for name in (KEY_FILE, RING_FILE))
+_KEY_STEMS = tuple(PurePosixPath(name).stem for name in (KEY_FILE, RING_FILE))
 _FORMATS = (FORMAT, RING_FORMAT)
-_LARGEST = 64 * 2**20
+_LARGEST_OF_OURS = 64 * 2**20
 _LARGEST_OF_OTHERS = 4 * 2**20  # a file that is not named like ours; evidence holds a periodogram
 _ARCHIVES = (".zip", ".tar", ".gz", ".tgz", ".bz2", ".xz", ".7z", ".rar", ".zst")
 _WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".onnx", ".h5", ".msgpack", ".gguf", ".npz", ".parquet", ".arrow")
@@ -206,11 +206,11 @@ def _exposed_behind(pointer: Pointer, token: bool | str | None, progress: bool) 
 
 
 def _is_ours_by_name(path: str) -> bool:
-    return any(stem in PurePosixPath(path).name.lower() for stem in _OURS)
+    return any(stem in PurePosixPath(path).name.lower() for stem in _KEY_STEMS)
 
 
 def _is_read(file: RepoFile) -> bool:
-    largest, others = (_LARGEST, ()) if _is_ours_by_name(file.path) else (_LARGEST_OF_OTHERS, _WEIGHTS)
+    largest, others = (_LARGEST_OF_OURS, ()) if _is_ours_by_name(file.path) else (_LARGEST_OF_OTHERS, _WEIGHTS)
     return file.size <= largest and not file.path.lower().endswith((*_ARCHIVES, *others))
 
 

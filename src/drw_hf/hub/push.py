@@ -141,9 +141,9 @@ def push_model(
         )
     key_goes, timestamp_url = options.get("push_key", True), options.get("timestamp_url")
     tags, tokenizer = options.get("tags"), options.get("tokenizer")
-    about = {**(options.get("card") or {}), **({"tags": tags} if tags else {})}
-    _check_what_is_pushed(key, passphrase, options, about)
-    model_card(model, **about)  # says now, not halfway, if it cannot be written
+    card_arguments = {**(options.get("card") or {}), **({"tags": tags} if tags else {})}
+    _check_what_is_pushed(key, passphrase, options, card_arguments)
+    model_card(model, **card_arguments)  # says now, not halfway, if it cannot be written
     api = HfApi(token=options.get("token"), library_name="drw_hf")
     repo_id, key_repo_id = full_name(api, repo_id), options.get("key_repo_id")
     elsewhere = None if key_repo_id is None else full_name(api, key_repo_id)
@@ -175,7 +175,7 @@ def push_model(
         }
         existing = repository.read(CARD)
         text = None if existing is None else existing.decode(errors="surrogateescape")
-        files[CARD] = model_card(model, existing=text, **about).encode(errors="surrogateescape")
+        files[CARD] = model_card(model, existing=text, **card_arguments).encode(errors="surrogateescape")
         if options.get("handler"):
             files.update(_handler_beside(repository))
         if commitment is not None:
@@ -237,7 +237,7 @@ def open_repository(api: HfApi, repo_id: str, options: PushOptions, plain: bool)
 
 
 def _check_what_is_pushed(
-    key: KeptSecret, passphrase: str | None, options: ModelPushOptions, about: Mapping[str, Any]
+    key: KeptSecret, passphrase: str | None, options: ModelPushOptions, card_arguments: Mapping[str, Any]
 ) -> None:
     if not options.get("push_key", True):
         for name, value in (("a passphrase", passphrase), ("key_repo_id", options.get("key_repo_id"))):
@@ -245,7 +245,7 @@ def _check_what_is_pushed(
                 raise ConfigurationError(f"push_key=False pushes no key, so {name} has no use; leave one of them out")
     if passphrase is not None:
         check_passphrase(passphrase)
-    unknown = about.keys() - _CARD_ARGUMENTS
+    unknown = card_arguments.keys() - _CARD_ARGUMENTS
     if unknown:
         raise ConfigurationError(f"card={sorted(unknown)}: expected some of {sorted(_CARD_ARGUMENTS)}")
     tokenizer, known = options.get("tokenizer"), key.binding.tokenizer_fingerprint

@@ -29,10 +29,10 @@ _LOG_IN = "log in as an account that may use it (`hf auth login`), or pass its t
 _NO_ACCESS = (GatedRepoError, DisabledRepoError, RepositoryNotFoundError, LocalTokenNotFoundError)
 # What an error means, by the first class that fits.
 _MEANINGS: dict[type[Exception], str] = {
-    GatedRepoError: f"the repository is gated and {{who}}; ask for access on its page, then {_LOG_IN}",
+    GatedRepoError: f"the repository is gated and {{about_token}}; ask for access on its page, then {_LOG_IN}",
     DisabledRepoError: "the Hub has disabled the repository; ask its support why",
     RepositoryNotFoundError: (
-        f"there is no such repository, or it is private and {{who}}; check the name, and {_LOG_IN}"
+        f"there is no such repository, or it is private and {{about_token}}; check the name, and {_LOG_IN}"
     ),
     RevisionNotFoundError: "it does not have {revision}; give a branch, a tag or a commit that it has",
     LocalTokenNotFoundError: f"it needs a token and none was found; {_LOG_IN}",
@@ -113,7 +113,7 @@ def _translate(error: BaseException, repo_id: str, doing: str, revision: str | N
             return _translate_status(error, failed)
         return HubError(f"{failed}: the connection could not be made or broke ({type(error).__name__}); try again")
     meaning = _MEANINGS[kind].format(
-        who=_who(error) if isinstance(error, HfHubHTTPError) else "",
+        about_token=_about_token(error) if isinstance(error, HfHubHTTPError) else "",
         revision="the revision asked for" if revision is None else f"the revision {revision!r}",
         repo_id=repo_id,
     )
@@ -126,7 +126,7 @@ def _translate_status(error: HfHubHTTPError, failed: str) -> HubError:
     status = error.response.status_code
     message = _server_message(error)
     if status in (401, 403):
-        return RepositoryAccessError(f"{failed} with status {status}{message}: {_who(error)}; {_LOG_IN}")
+        return RepositoryAccessError(f"{failed} with status {status}{message}: {_about_token(error)}; {_LOG_IN}")
     if status in (409, 412):
         advice = "somebody else changed the repository meanwhile; look at it, then try again"
     elif status == 429:
@@ -139,7 +139,7 @@ def _translate_status(error: HfHubHTTPError, failed: str) -> HubError:
     return HubError(f"{failed} with status {status}{message}: {advice}")
 
 
-def _who(error: HfHubHTTPError) -> str:
+def _about_token(error: HfHubHTTPError) -> str:
     sent = "authorization" in error.response.request.headers
     return "the token that was sent does not open it" if sent else "no token was sent"
 
