@@ -222,6 +222,14 @@ def test_distill_gives_a_student_with_other_labels_a_new_head_and_resumes(story,
     assert again.exit_code == 0 and json.loads(again.stdout)["steps"] == 2, again.output
 
 
+def test_distill_learns_from_attacked_answers(story):
+    line = "distill answers --student tagger --limit 20 --epochs 1 --overwrite --output attacked --json"
+    attacked, hard, soft = (
+        json.loads(drw(f"{line} {option}").stdout)["loss"] for option in ("--attack argmax", "--label-kind hard", "")
+    )
+    assert attacked == pytest.approx(hard, rel=1e-3) and attacked != pytest.approx(soft, rel=1e-3)
+
+
 def test_detect_shows_the_finding_and_nothing_of_the_key_but_its_public_names(story, here):
     document = json.loads(story["detect"].stdout)
     assert document["verdict"] == "detected" and document["p_bound"] < 1e-9
@@ -395,6 +403,7 @@ def test_at_a_terminal_keygen_asks_for_the_target_and_twice_for_the_passphrase(h
         ("distill queries.jsonl --student tagger --output new", ["['tokens', 'text']", "drw-hf label"]),
         ("distill answers --student protected --output new", ["a student is a plain one"]),
         ("distill answers --student tagger --resume --output new", ["no checkpoint"]),
+        ("distill answers --student tagger --attack magic --output new", ["no attack 'magic'", "'argmax', 'floor'"]),
         ("detect protected probes.txt --key key --victim tagger", ["protected", "--key"]),
         ("detect student probes.txt --key key --tokenizer other-tokenizer", ["another tokenizer"]),
         ("card tagger", ["not protected", "drw-hf protect"]),

@@ -163,10 +163,9 @@ def class_names(feature: Any) -> list[str] | None:
 
 
 def class_numbers(feature: Any, labels: Sequence[str], column: str) -> dict[Any, int]:
-    """The class number of each value that may stand in a column of labels.
+    """The class number of each value that may stand in a column of labels, which ``feature`` describes.
 
-    ``feature`` is the column's in its data set. A ``ClassLabel`` is matched by its names, other columns may hold names
-    or numbers.
+    A ``ClassLabel`` is matched by its names; other columns may hold names or numbers.
     """
     order, names = numbers_of(labels), class_names(feature)
     if names is None:

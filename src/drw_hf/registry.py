@@ -15,10 +15,7 @@ Thing = TypeVar("Thing")
 class Registry(Generic[Thing]):
     """Things of one kind by name; a name is given once and means the same thing ever after.
 
-    Parameters
-    ----------
-    kind : str
-        What messages call one of them, like ``"hash rule"``.
+    ``kind`` is what messages call one of them, like ``"hash rule"``.
     """
 
     def __init__(self, kind: str) -> None:

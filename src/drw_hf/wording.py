@@ -1,4 +1,4 @@
-"""Small probabilities as people read them, from their log₁₀: many are far below the smallest float."""
+"""Small probabilities as people read them, from their log₁₀ (many are far below the smallest float), and safe text."""
 
 import math
 
@@ -26,3 +26,8 @@ def one_in(log10_p: float) -> str:
     whole = int(10.0**-log10_p * (1.0 + 1e-9))
     unit = 10 ** max(len(str(whole)) - 2, 0)
     return f"one in {whole // unit * unit:,}"
+
+
+def printable(text: str) -> str:
+    """Text on one line: what others wrote must not draw on a terminal, or turn the direction of writing."""
+    return "".join(letter if letter.isprintable() else "\ufffd" for letter in text)

@@ -20,32 +20,26 @@ def card(
         str | None, shared.path_option("Labelled data, to measure accuracy with and without the mark.")
     ] = None,
     dataset_name: Annotated[
-        str | None, shared.name_option("--dataset-name", "What the card calls that data (default: its Hub id).")
+        str | None, shared.name_option("What the card calls that data (default: its Hub id).")
     ] = None,
     key: shared.OptionalKey = None,
     label_column: shared.LabelColumn = None,
-    text_column: shared.TextColumns = None,
-    split: shared.Split = None,
-    subset: shared.Subset = None,
+    *,
+    reading: shared.Reading,
     limit: shared.Limit = None,
     batch_size: shared.BatchSize = 32,
-    base_model: Annotated[
-        str | None, shared.name_option("--base-model", "Hub id of the model it was made from.", "ID")
-    ] = None,
-    license: Annotated[str | None, shared.name_option("--license", "Licence, as on the Hub.")] = None,
-    language: Annotated[
-        list[str] | None, shared.name_option("--language", "Language code. May be repeated.", "CODE")
-    ] = None,
-    tag: Annotated[list[str] | None, shared.name_option("--tag", "A tag to add. May be repeated.")] = None,
+    base_model: Annotated[str | None, shared.name_option("Hub id of the model it was made from.", "ID")] = None,
+    license: Annotated[str | None, shared.name_option("Licence, as on the Hub.")] = None,
+    language: Annotated[list[str] | None, shared.name_option("Language code. May be repeated.", "CODE")] = None,
+    tag: Annotated[list[str] | None, shared.name_option("A tag to add. May be repeated.")] = None,
     existing: Annotated[
-        Path | None, shared.file_option("--existing", "Card whose text is kept (default: the one in the folder).")
+        Path | None, shared.file_option("Card whose text is kept (default: the one in the folder).")
     ] = None,
     output: Annotated[
         Path | None,
-        typer.Option(help="Where to (default: README.md in the folder; for a Hub id, stdout).", metavar="FILE"),
+        shared.output_option("Where to (default: README.md in the folder; for a Hub id, stdout).", "FILE"),
     ] = None,
     passphrase_file: shared.PassphraseFile = None,
-    as_json: shared.AsJson = False,
 ) -> Outcome:
     """Write or update the model card of a protected model; the text that is there is kept.
 
@@ -55,7 +49,6 @@ def card(
     Example: drw-hf card protected --license apache-2.0
     Example: drw-hf card protected --data labelled.csv --dataset-name reviews --key my-key
     """
-    from ..asking.data import load_data
     from ..asking.models import load_config, load_model, load_tokenizer
     from ..hub.card import model_card
     from ..keys.choices import Task
@@ -68,10 +61,9 @@ def card(
     if not isinstance(config, WatermarkedConfig):
         raise UnsupportedModelError(f"the model in {model} is not protected; protect it first with `drw-hf protect`")
     metrics = None
-    columns = text_column or None
     if data is not None:
         task = cast(Task | None, config.task)  # the configuration has checked that it is one
-        rows = load_data(data, task=task, text_columns=columns, split=split, subset=subset, limit=limit)
+        rows = reading.load(data, task, limit)
         victim = load_model(model, key=key_of(model, key, passphrase_file))
         with resumable():
             metrics = measure_accuracy(
@@ -79,7 +71,7 @@ def card(
                 rows,
                 load_tokenizer(model),
                 label_column=label_column,
-                text_columns=columns,
+                text_columns=reading.text_column,
                 batch_size=batch_size,
                 progress=progress,
             )

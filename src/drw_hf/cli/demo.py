@@ -15,9 +15,7 @@ from .output import Outcome, disable_bars, interruptible, prints_outcome
 
 @prints_outcome
 def demo(
-    output: Annotated[Path, typer.Option(help="Folder for all that the demo writes.", metavar="FOLDER")] = Path(
-        "drw-demo"
-    ),
+    output: Annotated[Path, shared.output_option("Folder for all that the demo writes.")] = Path("drw-demo"),
     model: Annotated[
         str | None, shared.model_option("--model", "A trained classifier or tagger, to be robbed instead of our own")
     ] = None,
@@ -36,7 +34,7 @@ def demo(
     label_column: shared.LabelColumn = None,
     limit: Annotated[
         int | None,
-        shared.count_option("--limit", "Rows of each kind at the most (default: 2000 of a data set).", least=10),
+        shared.count_option("Rows of each kind at the most (default: 2000 of a data set).", least=10),
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed of corpus and training. The key is always a fresh one.")] = 0,
     as_json: shared.AsJson = False,
@@ -73,7 +71,7 @@ def demo(
         if model is None or dataset is None:  # neither, or both
             scene = corpus_scene(task or TOKEN, work, stages, limit=limit, seed=seed)
         else:
-            texts = OwnTexts(dataset, subset, text_column or None, label_column, limit or LIMIT)
+            texts = OwnTexts(dataset, subset, text_column, label_column, limit or LIMIT)
             with stages.stage("load", f"Loading {model} and {dataset}"):
                 scene = own_scene(model, texts, work, task=task, student=student, seed=seed)
         report = play(scene, output, stages, seed)

@@ -22,40 +22,30 @@ def detect(
     suspect: shared.Suspect,
     texts: shared.Texts,
     key: shared.Key,
-    victim: shared.Victim = None,
-    tokenizer: shared.VictimTokenizer = None,
+    *,
+    own: shared.OwnModel,
     repo: shared.CommitmentRepo = None,
     trusted_root: shared.TrustedRoots = None,
     suspect_first_seen: shared.FirstSeen = None,
-    keys_tried: Annotated[int, shared.count_option("--keys-tried", "Keys tried in all, this one included.")] = 1,
-    suspects_tested: shared.SuspectsTested = 1,
-    looks: shared.Looks = 1,
-    level: shared.Level = 1e-3,
+    keys_tried: Annotated[int, shared.count_option("Keys tried in all, this one included.")] = 1,
+    tries: shared.Tries,
     label_map: shared.LabelMap = None,
     gold_column: shared.GoldColumn = None,
     logged_column: Annotated[
         str | None,
-        shared.name_option("--logged-column", "Column of labels that you served (hard): selects the memory test."),
+        shared.name_option("Column of labels that you served (hard): selects the memory test."),
     ] = None,
-    simulated_keys: Annotated[
-        int, shared.count_option("--simulated-keys", "Draw so many random keys for the figure.", least=0)
-    ] = 0,
+    simulated_keys: Annotated[int, shared.count_option("Draw so many random keys for the figure.", least=0)] = 0,
     max_queries: shared.MaxQueries = None,
-    text_column: shared.TextColumns = None,
-    split: shared.Split = None,
-    subset: shared.Subset = None,
-    batch_size: shared.BatchSize = 32,
-    max_length: shared.MaxLength = None,
+    reading: shared.Reading,
+    batches: shared.Batches,
     output: Annotated[
-        Path | None, typer.Option(help="Save the evidence here, and its probe beside it.", metavar="JSON")
+        Path | None, shared.output_option("Save the evidence here, and its probe beside it.", "JSON")
     ] = None,
-    report: Annotated[
-        Path | None, typer.Option(help="Write the evidence as a page for people.", metavar="FOLDER")
-    ] = None,
-    redact: Annotated[bool, typer.Option("--redact", help="Leave out of that page what discloses the key.")] = False,
+    report: Annotated[Path | None, shared.output_option("Write the evidence as a page for people.")] = None,
+    redact: Annotated[bool, shared.flag("--redact", "Leave out of that page what discloses the key.")] = False,
     plot: shared.Plot = None,
     passphrase_file: shared.PassphraseFile = None,
-    as_json: shared.AsJson = False,
 ) -> Outcome:
     """Probe a suspect with texts, and test whether its answers follow the key.
 
@@ -68,12 +58,10 @@ def detect(
     Example: drw-hf detect student probes.txt --key my-key --tokenizer protected --keys-tried 2 --plot finding.png
     """
     from .. import detection
-    from ..asking.data import load_data
     from ..evidence import verify_commitment
-    from .inputs import column, load_asked, parse_first_seen, parse_label_map, tokenizer_name
+    from .inputs import column, load_asked, parse_first_seen, parse_label_map
     from .passphrases import open_key
 
-    own = tokenizer_name(tokenizer, victim)
     if redact and report is None:
         raise typer.BadParameter("--redact is for --report, which is missing")
     renamed = parse_label_map(label_map)
@@ -81,29 +69,25 @@ def detect(
     progress = show_progress()
     opened = open_key(key, passphrase_file)
     record = None if repo is None else verify_commitment(opened, repo, trusted_roots=trusted_root or ())
-    columns = text_column or None
-    rows = load_data(texts, task=opened.task, text_columns=columns, split=split, subset=subset)
-    asked = load_asked(suspect, victim, own, opened)
+    rows = reading.load(texts, opened.task)
+    asked = load_asked(suspect, own, opened)
     with resumable():
         result = detection.detect(
+            **asked,
             texts=rows,
             key=opened,
-            **asked,
+            keys_tried=keys_tried,
+            **vars(tries),
             label_map=renamed,
             gold=column(rows, gold_column, "--gold-column"),
             logged=column(rows, logged_column, "--logged-column"),
+            simulated_keys=simulated_keys,
             commitment=record,
             suspect_first_seen=first_seen,
-            progress=progress,
-            keys_tried=keys_tried,
-            suspects_tested=suspects_tested,
-            looks=looks,
-            level=level,
-            simulated_keys=simulated_keys,
             max_queries=max_queries,
-            text_columns=columns,
-            batch_size=batch_size,
-            max_length=max_length,
+            text_columns=reading.text_column,
+            progress=progress,
+            **vars(batches),
         )
     files, lines = save_result(result, "evidence", output, plot, report, redact)
     found = result.to_dict()

@@ -19,23 +19,29 @@ if TYPE_CHECKING:
 def distill(
     data: Annotated[str, shared.data_argument("A teacher's answers, from drw-hf label")],
     student: Annotated[str, shared.model_option("--student", "What the student starts from")],
-    output: Annotated[Path, typer.Option(help="Folder for the student.", metavar="FOLDER")],
+    output: Annotated[Path, shared.output_option("Folder for the student.")],
     label_kind: Annotated[
         shared.LabelKind, typer.Option(help="Learn the teacher's probabilities, or its labels.")
     ] = "soft",
-    epochs: Annotated[float, typer.Option(help="How often to go through the data.", min=0.0)] = 3.0,
-    learning_rate: Annotated[float, typer.Option(help="The largest step size.", min=0.0)] = 5e-5,
+    attack: Annotated[
+        str | None,
+        shared.name_option(
+            "What is done to the answers first, to get rid of a mark: argmax, floor, rounding, sharpening, or another "
+            "of drw_hf.extraction.attacks."
+        ),
+    ] = None,
+    epochs: Annotated[float, shared.number_option("How often to go through the data.")] = 3.0,
+    learning_rate: Annotated[float, shared.number_option("The largest step size.")] = 5e-5,
     batch_size: shared.BatchSize = 32,
     temperature: Annotated[float, typer.Option(help="Softens teacher and student alike.")] = 1.0,
-    gold_weight: Annotated[float, typer.Option(help="Weight of true labels in the loss.", min=0.0, max=1.0)] = 0.0,
+    gold_weight: Annotated[float, shared.number_option("Weight of true labels in the loss.", most=1.0)] = 0.0,
     max_length: shared.MaxLength = None,
     seed: Annotated[int, typer.Option(help="Seed of all that is random.")] = 42,
     text_column: shared.TextColumns = None,
     split: shared.Split = None,
     limit: shared.Limit = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on from the last checkpoint in --output.")] = False,
+    resume: Annotated[bool, shared.flag("--resume", "Go on from the last checkpoint in --output.")] = False,
     overwrite: shared.Overwrite = False,
-    as_json: shared.AsJson = False,
 ) -> Outcome:
     """Train a student on a teacher's answers, to see whether the mark would be found in it.
 
@@ -70,6 +76,7 @@ def distill(
             dataloader_pin_memory=torch.accelerator.is_available(),  # else every epoch warns
             disable_tqdm=not progress,
             label_kind=label_kind,
+            attack=attack,
             num_train_epochs=epochs,
             learning_rate=learning_rate,
             per_device_train_batch_size=batch_size,
@@ -80,7 +87,7 @@ def distill(
         ),
         train_dataset=rows,
         processing_class=load_tokenizer(student),
-        text_columns=text_column or None,
+        text_columns=text_column,
     )
     metrics = trainer.train(resume_from_checkpoint=resume or None).metrics
     trainer.save_model()

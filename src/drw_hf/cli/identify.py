@@ -30,37 +30,31 @@ SHOWN_OF_USERS = ("user", "p_corrected", "log10_corrected", "log10_p", "log10_bo
 def identify(
     suspect: shared.Suspect,
     texts: shared.Texts,
-    ring: shared.RingOption,
+    ring: Annotated[str, shared.model_option("--ring", "Your key ring")],
     users: shared.Users,
     declared_users: Annotated[
-        Path | None, shared.file_option("--declared-users", "The users that were declared, where --users are others.")
+        Path | None, shared.file_option("The users that were declared, where --users are others.")
     ] = None,
     epoch: shared.Epoch = None,
-    victim: shared.Victim = None,
-    tokenizer: shared.VictimTokenizer = None,
-    suspects_tested: shared.SuspectsTested = 1,
-    looks: shared.Looks = 1,
-    level: shared.Level = 1e-3,
-    top: Annotated[int, shared.count_option("--top", "Rank so many of the strongest users.")] = 5,
+    *,
+    own: shared.OwnModel,
+    tries: shared.Tries,
+    top: Annotated[int, shared.count_option("Rank so many of the strongest users.")] = 5,
     label_map: shared.LabelMap = None,
     gold_column: shared.GoldColumn = None,
     max_queries: shared.MaxQueries = None,
-    text_column: shared.TextColumns = None,
-    split: shared.Split = None,
-    subset: shared.Subset = None,
-    batch_size: shared.BatchSize = 32,
-    max_length: shared.MaxLength = None,
+    reading: shared.Reading,
+    batches: shared.Batches,
     resume: Annotated[
         Path | None,
         typer.Option(help="Record the search here; stopped, it goes on where it was.", metavar="FILE", dir_okay=False),
     ] = None,
     output: Annotated[
         Path | None,
-        typer.Option(help="Save the finding here, every user's p-value and the probe beside it.", metavar="JSON"),
+        shared.output_option("Save the finding here, every user's p-value and the probe beside it.", "JSON"),
     ] = None,
     plot: shared.Plot = None,
     passphrase_file: shared.PassphraseFile = None,
-    as_json: shared.AsJson = False,
 ) -> Outcome:
     """Probe a suspect with texts, and find which users of a key ring its answers come from.
 
@@ -73,40 +67,34 @@ def identify(
     Example: drw-hf identify student probes.txt --ring my-ring --users users.txt --tokenizer served --plot users.png
     """
     from .. import tracing
-    from ..asking.data import load_data
     from ..tracing.users import stream_users
-    from .inputs import column, load_asked, parse_label_map, tokenizer_name
+    from .inputs import column, load_asked, parse_label_map
     from .passphrases import open_ring
 
-    own = tokenizer_name(tokenizer, victim)
     renamed = parse_label_map(label_map)
     progress = show_progress()
     if next(stream_users(users)[0], None) is None:  # before anybody is asked
         raise InvalidInputError(f"{users} names no users; write them there, one per line")
     opened = open_ring(ring, passphrase_file)
     template = opened.template(epoch)
-    columns = text_column or None
-    rows = load_data(texts, task=template.task, text_columns=columns, split=split, subset=subset)
-    asked = load_asked(suspect, victim, own, template)
+    rows = reading.load(texts, template.task)
+    asked = load_asked(suspect, own, template)
     with resumable():
         result = tracing.identify(
+            **asked,
             texts=rows,
             ring=opened,
             users=users,
+            declared_users=declared_users,
             epoch=epoch,
-            **asked,
+            **vars(tries),
+            top=top,
             label_map=renamed,
             gold=column(rows, gold_column, "--gold-column"),
-            progress=progress,
-            declared_users=declared_users,
-            suspects_tested=suspects_tested,
-            looks=looks,
-            level=level,
-            top=top,
             max_queries=max_queries,
-            text_columns=columns,
-            batch_size=batch_size,
-            max_length=max_length,
+            text_columns=reading.text_column,
+            progress=progress,
+            **vars(batches),
             resume=resume,
         )
     files, lines = save_result(result, "finding", output, plot)

@@ -8,40 +8,30 @@ from typing import Any
 
 import datasets
 import typer
+from huggingface_hub import InferenceClient
 
 from ..asking.models import load_config, load_model, load_tokenizer
+from ..checks import class_names
 from ..detection.result import as_iso
 from ..errors import DatasetError, InvalidInputError
 from ..keys import WatermarkKey
 from ..keys.choices import Task
 from ..watermark import WatermarkedConfig
+from .options import OwnModel
 
 
-def tokenizer_name(tokenizer: str | None, victim: str | None) -> str:
-    """Where the owner's tokenizer lies."""
-    name = tokenizer or victim
-    if name is None:
-        raise typer.BadParameter("the hash goes by your own tokens; pass --victim (or --tokenizer, without a victim)")
-    return name
-
-
-def load_asked(suspect: str, victim: str | None, tokenizer: str, key: WatermarkKey) -> dict[str, Any]:
+def load_asked(suspect: str, own: OwnModel, key: WatermarkKey) -> dict[str, Any]:
     """Who is asked, as arguments of ``detect`` and ``identify``.
 
     The suspect is a model with its own tokenizer, or the client of a service at an address.
     """
-    asked = {"tokenizer": load_tokenizer(tokenizer), "victim": None}
-    if victim is not None:
-        asked["victim"] = load_clean(victim, key.task, key)
-    if suspect.startswith(("http://", "https://")):
-        from huggingface_hub import InferenceClient
-
-        return {**asked, "suspect": InferenceClient(model=suspect)}
-    return {
-        **asked,
-        "suspect": load_model(suspect, task=key.task),
-        "suspect_tokenizer": load_tokenizer(suspect),
+    asked = {
+        "tokenizer": load_tokenizer(own.tokenizer or own.victim or ""),
+        "victim": None if own.victim is None else load_clean(own.victim, key.task, key),
     }
+    if suspect.startswith(("http://", "https://")):
+        return {**asked, "suspect": InferenceClient(model=suspect)}
+    return {**asked, "suspect": load_model(suspect, task=key.task), "suspect_tokenizer": load_tokenizer(suspect)}
 
 
 def load_clean(name: str, task: Task | None, key: WatermarkKey | None = None) -> Any:
@@ -80,9 +70,7 @@ def column(rows: datasets.Dataset, name: str | None, option: str) -> list[Any] |
         return None
     if name not in rows.column_names:
         raise DatasetError(f"{option} {name}: expected one of the columns {rows.column_names}")
-    feature = rows.features[name]
-    names = getattr(getattr(feature, "feature", feature), "names", None)
-    values = rows[name][:]
+    names, values = class_names(rows.features[name]), rows[name][:]
     if names is None:
         return values
 

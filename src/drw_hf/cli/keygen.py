@@ -15,22 +15,21 @@ def keygen(
     output: shared.KeyFolder,
     target: Annotated[
         str | None,
-        typer.Option(
-            help="Target class, whose probability carries the mark. Asked for if left out: a shell keeps its history.",
-            metavar="LABEL",
+        shared.name_option(
+            "Target class, whose probability carries the mark. Asked for if left out: a shell keeps its history.",
+            "LABEL",
         ),
     ] = None,
-    epsilon: Annotated[float, typer.Option(help="How far a marked probability moves.", min=0.0)] = 0.2,
-    tau: Annotated[float, typer.Option(help="Share of tokens that are marked.", min=0.0, max=1.0)] = 0.5,
+    epsilon: Annotated[float, shared.number_option("How far a marked probability moves.")] = 0.2,
+    tau: Annotated[float, shared.number_option("Share of tokens that are marked.", most=1.0)] = 0.5,
     frequency: shared.Frequency = 16.0,
     law: Annotated[shared.Law, typer.Option(help="How hashes are drawn.")] = "direct",
     scope: shared.ScopeOption = "predicted",
     hash_rule: shared.HashRuleOption = None,
     task: shared.TaskOption = None,
-    ring: Annotated[bool, typer.Option("--ring", help="Make a key ring: a key for every user.")] = False,
-    plain: Annotated[bool, typer.Option("--plain", help="Do not seal the key.")] = False,
+    ring: Annotated[bool, shared.flag("--ring", "Make a key ring: a key for every user.")] = False,
+    plain: Annotated[bool, shared.flag("--plain", "Do not seal the key.")] = False,
     passphrase_file: shared.PassphraseFile = None,
-    as_json: shared.AsJson = False,
 ) -> Outcome:
     """Make a key for a model, sealed with a passphrase.
 
@@ -50,12 +49,14 @@ def keygen(
     from .passphrases import new_passphrase
 
     check_no_key(output)
-    config = load_config(model)
-    tokenizer = load_tokenizer(model)
+    config, tokenizer = load_config(model), load_tokenizer(model)
     labels = labels_of(plain_config(config))
-    target = ask_target(labels) if target is None else target
-    make = (KeyRing if ring else WatermarkKey).generate
-    key = make(
+    if target is None:  # what stands on the command line is kept in the shell's history
+        names = ", ".join(labels)
+        if not sys.stdin.isatty():
+            raise typer.BadParameter(f"--target is missing; the model's labels are: {names}")
+        target = typer.prompt(f"Target class (one of {names})", err=True)
+    key = (KeyRing if ring else WatermarkKey).generate(
         config,
         target=class_named(target, labels),
         tokenizer=tokenizer,
@@ -84,11 +85,3 @@ def keygen(
         lines += [f"Its commitment: {key.commitment()}", "Next, protect the model with it:"]
     lines.append(f"  drw-hf protect {model} --key {output} --output protected")
     return Outcome(document, "\n".join(lines))
-
-
-def ask_target(labels: tuple[str, ...]) -> str:
-    """The target class, typed: what stands on the command line is kept in the shell's history."""
-    names = ", ".join(labels)
-    if not sys.stdin.isatty():
-        raise typer.BadParameter(f"--target is missing; the model's labels are: {names}")
-    return typer.prompt(f"Target class (one of {names})", err=True)

@@ -1,10 +1,15 @@
-"""The options that commands share: the same option looks and means the same everywhere."""
+"""The options that commands share: the same option looks and means the same everywhere.
+
+A group of options that commands have in common is a dataclass; ``prints_outcome`` puts its fields in the place of a
+parameter of that type.
+"""
 
 import glob
 import os
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -57,85 +62,110 @@ def data_argument(help: str, metavar: str = "DATA") -> typer.models.ArgumentInfo
     return typer.Argument(help=f"{help}: {kinds}.", metavar=metavar, autocompletion=complete_path)
 
 
+def path_option(help: str, metavar: str = "DATA", name: str | None = None) -> typer.models.OptionInfo:
+    """A folder or a file that may be something else as well; named after its parameter, like all options here."""
+    return typer.Option(*([name] if name else []), help=help, metavar=metavar, autocompletion=complete_path)
+
+
 def model_option(name: str, help: str) -> typer.models.OptionInfo:
-    """The same as an option."""
-    return typer.Option(
-        name, help=f"{help}: folder or Hub id.", metavar="FOLDER_OR_REPO", autocompletion=complete_path
-    )
+    """A model, by its folder or Hub id."""
+    return path_option(f"{help}: folder or Hub id.", "FOLDER_OR_REPO", name)
 
 
-def path_option(help: str, metavar: str = "DATA") -> typer.models.OptionInfo:
-    """A folder or a file that may be something else as well."""
-    return typer.Option(help=help, metavar=metavar, autocompletion=complete_path)
+def output_option(help: str, metavar: str = "FOLDER") -> typer.models.OptionInfo:
+    """Where something is written."""
+    return typer.Option(help=help, metavar=metavar)
 
 
-def key_option(help: str) -> typer.models.OptionInfo:
-    """A key, by its folder or repository."""
-    return typer.Option("--key", help=help, metavar="FOLDER_OR_REPO", autocompletion=complete_path)
-
-
-def file_option(name: str, help: str, metavar: str = "FILE") -> typer.models.OptionInfo:
+def file_option(help: str, metavar: str = "FILE") -> typer.models.OptionInfo:
     """A file that is there."""
-    return typer.Option(name, help=help, metavar=metavar, exists=True, dir_okay=False)
+    return typer.Option(help=help, metavar=metavar, exists=True, dir_okay=False)
 
 
-def name_option(name: str, help: str, metavar: str = "NAME") -> typer.models.OptionInfo:
+def name_option(help: str, metavar: str = "NAME") -> typer.models.OptionInfo:
     """A word, or several if the option may be repeated."""
-    return typer.Option(name, help=help, metavar=metavar)
+    return typer.Option(help=help, metavar=metavar)
 
 
-def count_option(name: str, help: str, least: int = 1) -> typer.models.OptionInfo:
+def count_option(help: str, least: int = 1) -> typer.models.OptionInfo:
     """How many of something."""
-    return typer.Option(name, help=help, min=least, metavar="N")
+    return typer.Option(help=help, min=least, metavar="N")
 
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout, and nothing else there.")]
-Key = Annotated[str, key_option("Folder or repository of the key.")]
-KeyOrRing = Annotated[str, key_option("Folder or repository of the key, or of a key ring.")]
+def number_option(help: str, metavar: str | None = None, most: float | None = None) -> typer.models.OptionInfo:
+    """A number that is not negative."""
+    return typer.Option(help=help, min=0.0, max=most, metavar=metavar)
+
+
+def flag(name: str, help: str) -> typer.models.OptionInfo:
+    """What is done if the option is there."""
+    return typer.Option(name, help=help)
+
+
+AsJson = Annotated[bool, flag("--json", "Print one JSON document on stdout, and nothing else there.")]
+Key = Annotated[str, path_option("Folder or repository of the key.", "FOLDER_OR_REPO")]
+KeyOrRing = Annotated[str, path_option("Folder or repository of the key, or of a key ring.", "FOLDER_OR_REPO")]
 OptionalKey = Annotated[
-    str | None, key_option("Folder or repository of the key (default: the one beside a protected model).")
+    str | None,
+    path_option("Folder or repository of the key (default: the one beside a protected model).", "FOLDER_OR_REPO"),
 ]
-KeyFolder = Annotated[Path, typer.Option(help="Folder for the key.", metavar="FOLDER")]
+KeyFolder = Annotated[Path, output_option("Folder for the key.")]
 PassphraseFile = Annotated[
     Path | None,
-    file_option(
-        "--passphrase-file",
-        "File with the passphrase of the key. Else it is taken from DRW_PASSPHRASE, or asked for.",
-    ),
+    file_option("File with the passphrase of the key. Else it is taken from DRW_PASSPHRASE, or asked for."),
 ]
-Overwrite = Annotated[bool, typer.Option("--overwrite", help="Write even where something lies already.")]
-TaskOption = Annotated[Task | None, typer.Option("--task", help="The task, where the model does not tell it.")]
+Overwrite = Annotated[bool, flag("--overwrite", "Write even where something lies already.")]
+TaskOption = Annotated[Task | None, typer.Option(help="The task, where the model does not tell it.")]
 TextColumns = Annotated[
     list[str] | None,
-    name_option("--text-column", "Column of texts or words; twice for pairs. Found by its usual name if left out."),
+    name_option("Column of texts or words; twice for pairs. Found by its usual name if left out."),
 ]
-GoldColumn = Annotated[str | None, name_option("--gold-column", "Column of true labels.")]
-LabelColumn = Annotated[
-    str | None, name_option("--label-column", "Column of true labels. Found by its usual name if left out.")
-]
-Split = Annotated[str | None, name_option("--split", "Which split of the data, where it has several.")]
-Subset = Annotated[str | None, name_option("--subset", "Which subset (configuration) of a data set on the Hub.")]
-Limit = Annotated[int | None, count_option("--limit", "Take so many rows at the most.")]
-BatchSize = Annotated[int, count_option("--batch-size", "Rows at once.")]
-MaxLength = Annotated[
-    int | None, count_option("--max-length", "Cut texts after so many tokens (default: the model's limit).")
-]
+LabelColumn = Annotated[str | None, name_option("Column of true labels. Found by its usual name if left out.")]
+Split = Annotated[str | None, name_option("Which split of the data, where it has several.")]
+Subset = Annotated[str | None, name_option("Which subset (configuration) of a data set on the Hub.")]
+Limit = Annotated[int | None, count_option("Take so many rows at the most.")]
+BatchSize = Annotated[int, count_option("Rows at once.")]
+MaxLength = Annotated[int | None, count_option("Cut texts after so many tokens (default: the model's limit).")]
+
+
+@dataclass(frozen=True)
+class Reading:
+    """Which rows and columns of data are read."""
+
+    text_column: TextColumns = None
+    split: Split = None
+    subset: Subset = None
+
+    def load(self, name: str, task: Task | None, limit: int | None = None) -> Any:
+        """The rows of a data set of this name, for a model of this task."""
+        from ..asking.data import load_data
+
+        columns, split, subset = self.text_column, self.split, self.subset
+        return load_data(name, task=task, text_columns=columns, split=split, subset=subset, limit=limit)
+
+
+@dataclass(frozen=True)
+class Batches:
+    """How much is asked at once."""
+
+    batch_size: BatchSize = 32
+    max_length: MaxLength = None
+
+
+# -- of detect and verify
+
 CommitmentRepo = Annotated[
-    str | None, name_option("--repo", "Repository in which the commitment was published.", "ID")
+    str | None, typer.Option("--repo", help="Repository in which the commitment was published.", metavar="ID")
 ]
 TrustedRoots = Annotated[
     list[Path] | None,
-    file_option(
-        "--trusted-root", "Root certificate of a time-stamping authority that you trust. May be repeated.", "PEM"
-    ),
+    file_option("Root certificate of a time-stamping authority that you trust. May be repeated.", "PEM"),
 ]
-FirstSeen = Annotated[
-    str | None, name_option("--suspect-first-seen", "When the suspect was first seen (UTC).", "DATE")
-]
+FirstSeen = Annotated[str | None, name_option("When the suspect was first seen (UTC).", "DATE")]
 
 # -- of plan and keygen
 
-Frequency = Annotated[float, typer.Option(help="Angular frequency of the cosine.", min=0.0)]
+Frequency = Annotated[float, number_option("Angular frequency of the cosine.")]
 ScopeOption = Annotated[Scope, typer.Option(help="Mark answers that say the target class, or all.")]
 HashRuleOption = Annotated[
     HashRule | None, typer.Option(help="Which token of a text is hashed (default: second; taggers: token).")
@@ -151,17 +181,38 @@ Suspect = Annotated[
         autocompletion=complete_path,
     ),
 ]
-Texts = Annotated[str, data_argument("What about; some hundred texts, better thousands", metavar="TEXTS")]
+Texts = Annotated[str, data_argument("What about; some hundred texts, better thousands", "TEXTS")]
 Victim = Annotated[str | None, model_option("--victim", "Your own model, protected or not; it sharpens the test")]
 VictimTokenizer = Annotated[str | None, model_option("--tokenizer", "Your own tokenizer, where there is no --victim")]
-SuspectsTested = Annotated[int, count_option("--suspects-tested", "Suspects tested in all, this one included.")]
-Looks = Annotated[int, count_option("--looks", "Looks at the data in all, this one included.")]
-Level = Annotated[float, typer.Option(help="Level of the verdict.")]
 LabelMap = Annotated[
-    list[str] | None, name_option("--label-map", "Renamed label, as in LABEL_0=negative. May be repeated.", "OLD=NEW")
+    list[str] | None, name_option("Renamed label, as in LABEL_0=negative. May be repeated.", "OLD=NEW")
 ]
-MaxQueries = Annotated[int | None, count_option("--max-queries", "Ask so many texts at the most.")]
-Plot = Annotated[Path | None, typer.Option(help="Draw the figure.", metavar="PNG")]
+GoldColumn = Annotated[str | None, name_option("Column of true labels.")]
+MaxQueries = Annotated[int | None, count_option("Ask so many texts at the most.")]
+Plot = Annotated[Path | None, output_option("Draw the figure.", "PNG")]
+
+
+@dataclass(frozen=True)
+class OwnModel:
+    """What the owner has of the victim."""
+
+    victim: Victim = None
+    tokenizer: VictimTokenizer = None
+
+    def __post_init__(self) -> None:
+        if not (self.victim or self.tokenizer):
+            wanted = "pass --victim (or --tokenizer, without a victim)"
+            raise typer.BadParameter(f"the hash goes by your own tokens; {wanted}")
+
+
+@dataclass(frozen=True)
+class Tries:
+    """What p-values are corrected for, and what the verdict goes by."""
+
+    suspects_tested: Annotated[int, count_option("Suspects tested in all, this one included.")] = 1
+    looks: Annotated[int, count_option("Looks at the data in all, this one included.")] = 1
+    level: Annotated[float, typer.Option(help="Level of the verdict.")] = 1e-3
+
 
 # -- of rings
 
@@ -172,7 +223,6 @@ RingFolder = Annotated[
     Path,
     typer.Argument(help="Folder of the key ring, which is changed.", metavar="RING", exists=True, file_okay=False),
 ]
-RingOption = Annotated[str, model_option("--ring", "Your key ring")]
-Users = Annotated[Path, file_option("--users", "Text file with the users, one per line.")]
-User = Annotated[str, name_option("--user", "The user.")]
-Epoch = Annotated[int | None, count_option("--epoch", "Epoch of the ring (default: the present one).", least=0)]
+Users = Annotated[Path, file_option("Text file with the users, one per line.")]
+User = Annotated[str, name_option("The user.")]
+Epoch = Annotated[int | None, count_option("Epoch of the ring (default: the present one).", least=0)]

@@ -9,14 +9,16 @@ import os
 import sys
 import traceback
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
 import typer
 
 from ..errors import KeyFileError
+from .options import AsJson
 
+KEYWORD_ONLY = inspect.Parameter.KEYWORD_ONLY
 DONE, FAILED, USAGE, DETECTED, UNDECIDED, INTERRUPTED = 0, 1, 2, 3, 4, 130  # exit codes
 
 
@@ -30,23 +32,36 @@ class Outcome:
 
 
 def prints_outcome(run: Callable[..., Outcome]) -> Callable[..., None]:
-    """Let a command that returns an outcome print it instead, and exit with its code.
+    """Make a command of a function that returns an outcome: print that, and exit with its code.
 
-    The command has ``as_json`` among its options, for typer to see. Whatever the libraries under it print meanwhile
-    goes to stderr; of several processes, the first one speaks.
+    It gets the option ``--json``; a group of ``cli/options.py`` among its parameters stands for the options in it.
+    Whatever the libraries under it print meanwhile goes to stderr; of several processes, the first one speaks.
     """
-    reads_as_json = "as_json" in inspect.signature(run).parameters
+    parameters = inspect.signature(run).parameters
+    groups: dict[str, Any] = {name: one.annotation for name, one in parameters.items() if is_dataclass(one.annotation)}
+    options: list[inspect.Parameter] = []
+    for name, parameter in parameters.items():
+        options += inspect.signature(groups[name]).parameters.values() if name in groups else [parameter]
+    if "as_json" not in parameters:
+        options.append(inspect.Parameter("as_json", KEYWORD_ONLY, default=False, annotation=AsJson))
 
     @functools.wraps(run)
-    def command(*arguments: Any, as_json: bool = False, **options: Any) -> None:
+    def command(*, as_json: bool = False, **given: Any) -> None:
+        if "as_json" in parameters:
+            given["as_json"] = as_json
+        for name, group in groups.items():
+            given[name] = group(**{field.name: given.pop(field.name) for field in fields(group)})
         with leaving_process_group():
             with contextlib.redirect_stdout(sys.stderr):
-                outcome = run(*arguments, **options, **({"as_json": as_json} if reads_as_json else {}))
+                outcome = run(**given)
             if is_first_process():
                 typer.echo(json.dumps(outcome.document, indent=2) if as_json else outcome.text)
         if outcome.exit_code and not is_one_of_many():
             raise typer.Exit(outcome.exit_code)
 
+    # typer reads both.
+    vars(command)["__signature__"] = inspect.Signature([option.replace(kind=KEYWORD_ONLY) for option in options])
+    command.__annotations__ = {option.name: option.annotation for option in options}
     return command
 
 
@@ -54,8 +69,8 @@ def prints_outcome(run: Callable[..., Outcome]) -> Callable[..., None]:
 def leaving_process_group() -> Iterator[None]:
     """Around a command: shut down in order the process group that ``accelerate launch`` made it start.
 
-    A process that merely exits leaves the threads of its group running, and may abort on the way out. They end when
-    the last reference to the group is gone, and a model that was trained holds one.
+    A process that merely exits may abort on the way out, for the group's threads run until the last reference to the
+    group is gone, and a model that was trained holds one.
     """
     if _in_process_group():  # somebody else's, who called this command from a program
         yield
@@ -93,10 +108,9 @@ def is_first_process() -> bool:
 
 def show_progress() -> bool:
     """Whether there is a terminal to draw bars on; if not, the libraries' own are switched off, too."""
-    if sys.stderr.isatty():
-        return True
-    disable_bars()
-    return False
+    if not sys.stderr.isatty():
+        disable_bars()
+    return sys.stderr.isatty()
 
 
 def disable_bars() -> None:
@@ -120,9 +134,9 @@ def interruptible(what_is_kept: str) -> Iterator[None]:
         raise typer.Exit(INTERRUPTED) from None
 
 
-def resumable() -> contextlib.AbstractContextManager[None]:
-    """Around asking a model."""
-    return interruptible("The answers so far are kept: the same command goes on where it stopped.")
+resumable = functools.partial(
+    interruptible, "The answers so far are kept: the same command goes on where it stopped."
+)  # around asking a model
 
 
 def save_result(

@@ -31,20 +31,17 @@ def read_passphrase(file: Path | None) -> str | None:
         raise KeyFileError(
             f"cannot read the passphrase from {file}: {error.strerror or type(error).__name__}"
         ) from None
-    passphrase = _decode(content)
+    try:
+        passphrase = content.decode("utf-8").removesuffix("\n").removesuffix("\r")
+    except UnicodeDecodeError:
+        passphrase = ""  # raised below: the error that holds these bytes must not become its context
     if not passphrase:
         raise KeyFileError(f"{file} holds no passphrase; write it there as UTF-8 text, on one line")
     return passphrase
 
 
 def open_key(name_or_path: str, passphrase_file: Path | None = None) -> WatermarkKey:
-    """The key of a folder or repository; the passphrase is asked for where a sealed key needs it and nobody gave it.
-
-    Raises
-    ------
-    WrongPassphraseError
-        When a sealed key does not open, or there is no passphrase and nobody to ask.
-    """
+    """The key of a folder or repository; a passphrase that a sealed key needs and nobody gave is asked for."""
     return open_sealed(name_or_path, passphrase_file, WatermarkKey)[0]
 
 
@@ -57,11 +54,11 @@ def open_sealed(name_or_path: str, passphrase_file: Path | None, kept: type[Kept
     """A key or ring, with the passphrase that opened it, to seal it again elsewhere; None for a plain one."""
     place, subfolder = _place(name_or_path)
     passphrase = read_passphrase(passphrase_file)
-    if passphrase is not None:
-        return kept.from_pretrained(place, subfolder=subfolder, passphrase=passphrase), passphrase
     try:
-        return kept.from_pretrained(place, subfolder=subfolder), None
+        return kept.from_pretrained(place, subfolder=subfolder, passphrase=passphrase), passphrase
     except WrongPassphraseError:
+        if passphrase is not None:
+            raise
         if not sys.stdin.isatty():
             raise WrongPassphraseError(
                 f"the {kept.kind.noun} in {name_or_path} is sealed; give its passphrase with --passphrase-file or in "
@@ -74,9 +71,8 @@ def open_sealed(name_or_path: str, passphrase_file: Path | None, kept: type[Kept
 def open_key_or_ring(name_or_path: str, passphrase_file: Path | None) -> tuple[WatermarkKey | KeyRing, str | None]:
     """The same for whichever of the two lies there."""
     place, subfolder = _place(name_or_path)
-    if kind_of(find_files(place, subfolder=subfolder)) is RING:
-        return open_sealed(name_or_path, passphrase_file, KeyRing)
-    return open_sealed(name_or_path, passphrase_file, WatermarkKey)
+    is_ring = kind_of(find_files(place, subfolder=subfolder)) is RING
+    return open_sealed(name_or_path, passphrase_file, KeyRing if is_ring else WatermarkKey)
 
 
 def _place(name_or_path: str) -> tuple[str, str]:
@@ -88,13 +84,7 @@ def _place(name_or_path: str) -> tuple[str, str]:
 
 
 def new_passphrase(file: Path | None) -> str:
-    """A passphrase to seal a new key with; one that is typed is typed twice.
-
-    Raises
-    ------
-    KeyFileError
-        When nobody gave one and there is nobody to ask.
-    """
+    """A passphrase to seal a new key with; one that is typed is typed twice."""
     passphrase = read_passphrase(file)
     if passphrase is not None:
         return passphrase
@@ -104,14 +94,6 @@ def new_passphrase(file: Path | None) -> str:
             f"environment variable {VARIABLE}, or pass --plain for a key that everybody who reads its file has"
         )
     return typer.prompt("Passphrase for the new key", hide_input=True, confirmation_prompt=True, err=True)
-
-
-def _decode(content: bytes) -> str | None:
-    # A UnicodeDecodeError keeps the bytes, and so the passphrase: it must not become anybody's context.
-    try:
-        return content.decode("utf-8").removesuffix("\n").removesuffix("\r")
-    except UnicodeDecodeError:
-        return None
 
 
 def key_of(name: str, key: str | None, passphrase_file: Path | None) -> WatermarkKey | None:

@@ -27,26 +27,15 @@ def plan(
     data: Annotated[str, shared.data_argument("What it is asked, some thousand texts; labels are not needed")],
     target: Annotated[
         str | None,
-        shared.name_option(
-            "--target", "Target class, whose probability carries the mark. Left out: ranks them.", "LABEL"
-        ),
+        shared.name_option("Target class, whose probability carries the mark. Left out: ranks them.", "LABEL"),
     ] = None,
     epsilon: Annotated[
         list[float] | None,
-        typer.Option(
-            help="How far a marked probability moves (default: 0.02 to 0.2). May be repeated.",
-            min=0.0,
-            metavar="NUMBER",
-        ),
+        shared.number_option("How far a marked probability moves (default: 0.02 to 0.2). May be repeated.", "NUMBER"),
     ] = None,
     tau: Annotated[
         list[float] | None,
-        typer.Option(
-            help="Share of tokens that are marked (default: 0.5). May be repeated.",
-            min=0.0,
-            max=1.0,
-            metavar="NUMBER",
-        ),
+        shared.number_option("Share of tokens that are marked (default: 0.5). May be repeated.", "NUMBER", 1.0),
     ] = None,
     frequency: shared.Frequency = 16.0,
     scope: shared.ScopeOption = "predicted",
@@ -54,28 +43,23 @@ def plan(
     p_value: Annotated[float, typer.Option(help="The p-value that a test of a stolen copy shall reach.")] = 1e-6,
     queries: Annotated[
         int | None,
-        shared.count_option("--queries", "Texts that a thief is expected to ask (default: as many as given)."),
+        shared.count_option("Texts that a thief is expected to ask (default: as many as given)."),
     ] = None,
     probed_with: Annotated[
         shared.ProbedWith,
         typer.Option(help="What a copy will be probed with: the thief's queries, if logged, or other text."),
     ] = "unseen",
     phi: Annotated[
-        float | None,
-        typer.Option(help="How much of the mark a student copies (default: as seen in ours).", min=0.0),
+        float | None, shared.number_option("How much of the mark a student copies (default: as seen in ours).")
     ] = None,
     sigma: Annotated[
-        float | None,
-        typer.Option(help="Spread of an innocent student's tokens (default: as seen in ours).", min=0.0),
+        float | None, shared.number_option("Spread of an innocent student's tokens (default: as seen in ours).")
     ] = None,
-    text_column: shared.TextColumns = None,
-    split: shared.Split = None,
-    subset: shared.Subset = None,
+    *,
+    reading: shared.Reading,
     limit: shared.Limit = None,
-    batch_size: shared.BatchSize = 32,
-    max_length: shared.MaxLength = None,
+    batches: shared.Batches,
     task: shared.TaskOption = None,
-    as_json: shared.AsJson = False,
 ) -> Outcome:
     """Before a key is made: what a mark would cost, and how surely it would be found in a stolen copy.
 
@@ -87,7 +71,6 @@ def plan(
     Example: drw-hf plan my-classifier queries.jsonl
     Example: drw-hf plan my-classifier queries.jsonl --target positive --hash-rule rarest --epsilon 0.1 --epsilon 0.2
     """
-    from ..asking.data import load_data
     from ..asking.models import load_config, load_tokenizer
     from ..checks import class_number
     from ..keys import MarkSettings
@@ -104,9 +87,8 @@ def plan(
     config = load_config(model)
     labels = labels_of(plain_config(config))
     number = None if target is None else class_number(class_named(target, labels), labels)
-    columns = text_column or None
     its_task = task or task_of(config)
-    rows = load_data(data, task=its_task, text_columns=columns, split=split, subset=subset, limit=limit)
+    rows = reading.load(data, its_task, limit)
     with resumable():
         traffic = observe_traffic(
             load_clean(model, its_task),
@@ -114,10 +96,9 @@ def plan(
             load_tokenizer(model),
             hash_rule=hash_rule,
             task=its_task,
-            text_columns=columns,
-            batch_size=batch_size,
-            max_length=max_length,
+            text_columns=reading.text_column,
             progress=progress,
+            **vars(batches),
         )
     known = {name: value for name, value in (("phi", phi), ("sigma", sigma)) if value is not None}
     settings = MarkSettings(target=number or 0, frequency=frequency, scope=scope)
@@ -138,25 +119,19 @@ def _one_class(found: "Plan", unit: str, p_value: float) -> Outcome:
     traffic, kinds = found.traffic, found.label_kinds
     best = {kind: _recommended(found, p_value, kind) for kind in kinds}
     document = {
-        **_about(found),
-        "n_texts": found.n_texts,
-        "queries": found.queries,
-        "n_items": found.n_items,
-        "hash_rule": traffic.hash_rule,
-        "rows": [_as_dict(row) for row in found.rows],
+        **_about_class(found),
+        **_about_traffic(found),
         "p_value": p_value,
         "recommended": {kind: row and _as_dict(row) for kind, row in best.items()},
     }
     groups = [found.rows[first : first + len(kinds)] for first in range(0, len(found.rows), len(kinds))]
+    heads = {name: [f"{getattr(rows[0], name):g}" for rows in groups] for name in ("epsilon", "tau")}
     lines = [
         f"{traffic.labels[found.target]} is the answer to {found.n_predicted} of {found.n_items} {unit}, with "
         f"{found.n_tokens} distinct tokens (worth {found.n_effective:.0f} of equal weight).",
         f"For a thief who asks {found.queries} texts like these; the accuracy costs are those of a calibrated model:",
         "",
-        *_table(
-            {"epsilon": [f"{rows[0].epsilon:g}" for rows in groups], "tau": [f"{rows[0].tau:g}" for rows in groups]},
-            groups,
-        ),
+        *_table(heads, groups),
         "",
         *(_advice(row, kind, found, p_value) for kind, row in best.items()),
         CAUTION,
@@ -195,17 +170,12 @@ def _advice(row: "PlanRow | None", kind: "LabelKind", found: "Plan", p_value: fl
 
 
 def _ranking(ranked: list["Plan"], traffic: "Traffic", command: list[str]) -> Outcome:
-    first = ranked[0].rows[0]
-    best = traffic.labels[ranked[0].target]
-    shown = ranked[:RANKED]
+    first, shown = ranked[0].rows[0], ranked[:RANKED]
     document = {
         "epsilon": first.epsilon,
         "tau": first.tau,
-        "n_texts": traffic.n_texts,
-        "queries": ranked[0].queries,
-        "n_items": len(traffic.token_ids),
-        "hash_rule": traffic.hash_rule,
-        "classes": [{**_about(one), "rows": [_as_dict(row) for row in one.rows]} for one in shown],
+        **_about_traffic(ranked[0]),
+        "classes": [_about_class(one) for one in shown],
     }
     heads = {
         "class": [traffic.labels[one.target] for one in shown],
@@ -218,16 +188,22 @@ def _ranking(ranked: list["Plan"], traffic: "Traffic", command: list[str]) -> Ou
         "",
         *_table(heads, [one.rows[: len(one.label_kinds)] for one in shown]),
         "",
-        f"A mark in {best} would be found most surely. Next, see what it costs:",
-        f"  {shlex.join([*command, '--target', best])}",
+        f"A mark in {heads['class'][0]} would be found most surely. Next, see what it costs:",
+        f"  {shlex.join([*command, '--target', heads['class'][0]])}",
         CAUTION,
     ]
     return Outcome(document, "\n".join(lines))
 
 
-def _about(found: "Plan") -> dict[str, Any]:
-    names = ("n_predicted", "n_tokens", "n_effective")
-    return {"target": found.traffic.labels[found.target], **{name: getattr(found, name) for name in names}}
+def _about_traffic(found: "Plan") -> dict[str, Any]:
+    shown = {name: getattr(found, name) for name in ("n_texts", "queries", "n_items")}
+    return {**shown, "hash_rule": found.traffic.hash_rule}
+
+
+def _about_class(found: "Plan") -> dict[str, Any]:
+    shown = {name: getattr(found, name) for name in ("n_predicted", "n_tokens", "n_effective")}
+    rows = [_as_dict(row) for row in found.rows]
+    return {"target": found.traffic.labels[found.target], **shown, "rows": rows}
 
 
 def _as_dict(row: "PlanRow") -> dict[str, Any]:
@@ -243,8 +219,7 @@ def _table(heads: dict[str, list[str]], groups: Sequence[Sequence["PlanRow"]]) -
 
     ``groups`` are the lines: what a plan says of one choice, for each label kind.
     """
-    columns = [[head, *cells] for head, cells in heads.items()]
-    titles = " " * (sum(max(map(len, column)) + 2 for column in columns) - 2)
+    parts = [("", [[head, *cells] for head, cells in heads.items()])]
     for of_kind in zip(*groups, strict=True):
         figures = [
             ["cost", *(_percent(row.expected_cost) for row in of_kind)],
@@ -252,12 +227,10 @@ def _table(heads: dict[str, list[str]], groups: Sequence[Sequence["PlanRow"]]) -
             ["z", *(f"{row.z_score:.1f}" for row in of_kind)],
             ["p", *(small_p(row.log10_p) for row in of_kind)],
         ]
-        width = sum(max(map(len, column)) + 2 for column in figures) - 2
-        titles += f"  {of_kind[0].label_kind + ' labels':>{width}}"
-        columns += figures
-    widths = [max(map(len, column)) for column in columns]
-    lines = zip(*columns, strict=True)
-    return [
-        titles,
-        *("  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)) for line in lines),
-    ]
+        parts.append((f"{of_kind[0].label_kind} labels", figures))
+    blocks = []
+    for title, columns in parts:
+        widths = [max(map(len, column)) for column in columns]
+        lines = ["  ".join(map(str.rjust, line, widths)) for line in zip(*columns, strict=True)]
+        blocks.append([title.rjust(len(lines[0])), *lines])
+    return ["  ".join(line) for line in zip(*blocks, strict=True)]

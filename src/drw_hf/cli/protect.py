@@ -13,34 +13,27 @@ from .output import Outcome, check_free, prints_outcome, show_progress
 def protect(
     model: Annotated[str, shared.model_argument("The classifier or tagger")],
     key: shared.KeyOrRing,
-    output: Annotated[
-        Path | None, typer.Option(help="Folder for the protected model and its tokenizer.", metavar="FOLDER")
-    ] = None,
+    output: Annotated[Path | None, shared.output_option("Folder for the protected model and its tokenizer.")] = None,
     label_kind: Annotated[
         shared.LabelKind | None,
         typer.Option(help="Answer with probabilities, or with one drawn label (default: soft, or as it was)."),
     ] = None,
     task: shared.TaskOption = None,
-    push: Annotated[str | None, typer.Option(help="Push it with its key to this repository.", metavar="REPO")] = None,
-    private: Annotated[
-        bool, typer.Option("--private/--public", help="Who sees a repository that is made for it.")
-    ] = True,
+    push: Annotated[str | None, shared.name_option("Push it with its key to this repository.", "REPO")] = None,
+    private: Annotated[bool, shared.flag("--private/--public", "Who sees a repository that is made for it.")] = True,
     key_repo: Annotated[
-        str | None, typer.Option(help="Push the key to this private repository instead.", metavar="REPO")
+        str | None, shared.name_option("Push the key to this private repository instead.", "REPO")
     ] = None,
-    push_key: Annotated[bool, typer.Option("--push-key/--no-push-key", help="Push the key as well.")] = True,
-    handler: Annotated[
-        bool, typer.Option("--handler", help="Push a handler.py for Inference Endpoints along.")
-    ] = False,
+    push_key: Annotated[bool, typer.Option(help="Push the key as well.")] = True,
+    handler: Annotated[bool, shared.flag("--handler", "Push a handler.py for Inference Endpoints along.")] = False,
     timestamp_url: Annotated[
-        str | None, typer.Option(help="Time-stamping authority (RFC 3161) for the commitment.", metavar="URL")
+        str | None, shared.name_option("Time-stamping authority (RFC 3161) for the commitment.", "URL")
     ] = None,
     replace_key: Annotated[
-        bool, typer.Option("--replace-key", help="Rotate: accept a model, or a repository, with another key.")
+        bool, shared.flag("--replace-key", "Rotate: accept a model, or a repository, with another key.")
     ] = False,
     overwrite: shared.Overwrite = False,
     passphrase_file: shared.PassphraseFile = None,
-    as_json: shared.AsJson = False,
 ) -> Outcome:
     """Wrap a model so that its answers carry the mark, save it and, if you like, push it.
 
@@ -65,10 +58,9 @@ def protect(
     protected = load_model(model, task=task, key=opened, label_kind=label_kind, replace_key=replace_key)
     tokenizer = load_tokenizer(model)
     document = {"key_fingerprint": opened.fingerprint, "label_kind": protected.config.label_kind}
-    is_ring = isinstance(opened, KeyRing)
-    what = f"key ring {opened.fingerprint}" if is_ring else f"key {opened.fingerprint}"
+    what = f"{opened.kind.noun} {opened.fingerprint}"
     lines = [f"Protected {model} with the {what}; it answers with {document['label_kind']} labels."]
-    if is_ring:
+    if isinstance(opened, KeyRing):
         lines.append("Every question names the user who asks it (user=, or the user's token at an endpoint).")
     if output is not None:
         protected.save_pretrained(output)

@@ -1,5 +1,6 @@
 """Keeping a key ring: who its users are, and what each of them gets."""
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Annotated
@@ -22,7 +23,6 @@ def declare(
     ring: shared.RingFolder,
     users: shared.Users,
     passphrase_file: shared.PassphraseFile = None,
-    as_json: shared.AsJson = False,
 ) -> Outcome:
     """Fix who the users are, and print the root to publish.
 
@@ -40,14 +40,7 @@ def declare(
     opened.declare(list(stream_users(users)[0])).save_pretrained(ring, passphrase=passphrase)
     found = opened.declared
     assert found is not None  # they have just been declared
-    document = {
-        "path": str(ring),
-        "fingerprint": opened.fingerprint,
-        "epoch": found.epoch,
-        "count": found.count,
-        "root": found.root,
-        "declared_at": found.declared_at,
-    }
+    document = {"path": str(ring), "fingerprint": opened.fingerprint, **dataclasses.asdict(found)}
     lines = [
         f"Declared {found.count:,} users in epoch {found.epoch} of the key ring {opened.fingerprint} in {ring}.",
         f"Publish this root, and keep {users}: the ring holds the root and the count alone.",
@@ -62,7 +55,6 @@ def token(
     ring: shared.Ring,
     user: shared.User,
     passphrase_file: shared.PassphraseFile = None,
-    as_json: shared.AsJson = False,
 ) -> Outcome:
     """Print the token by which an endpoint knows a user.
 
@@ -84,9 +76,8 @@ def key(
     user: shared.User,
     output: shared.KeyFolder,
     epoch: shared.Epoch = None,
-    plain: Annotated[bool, typer.Option("--plain", help="Do not seal the key, to hand it over.")] = False,
+    plain: Annotated[bool, shared.flag("--plain", "Do not seal the key, to hand it over.")] = False,
     passphrase_file: shared.PassphraseFile = None,
-    as_json: shared.AsJson = False,
 ) -> Outcome:
     """Save the key of one user.
 
@@ -126,10 +117,9 @@ def prove(
     ring: shared.Ring,
     user: shared.User,
     users: shared.Users,
-    output: Annotated[Path, typer.Option(help="File for the proof.", metavar="JSON")],
+    output: Annotated[Path, shared.output_option("File for the proof.", "JSON")],
     epoch: shared.Epoch = None,
     passphrase_file: shared.PassphraseFile = None,
-    as_json: shared.AsJson = False,
 ) -> Outcome:
     """Write the proof that a user was declared.
 
@@ -147,26 +137,18 @@ def prove(
     proof = opened.prove(user, list(stream_users(users)[0]), epoch=epoch)
     output.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(output, (json.dumps(proof.to_dict(), indent=2) + "\n").encode())
-    document = {
-        "path": str(output),
-        "user": user,
-        "count": proof.count,
-        "root": proof.root,
-        "key_commitment": proof.key_commitment,
-    }
+    shown = {name: getattr(proof, name) for name in ("count", "root", "key_commitment")}
     lines = [
         f"Wrote to {output} the proof that the user {user!r} was declared, with {proof.count:,} users in all, under",
         f"  {proof.root}",
         "Whoever is to check it needs the user's key as well (drw-hf ring key), and never the ring.",
     ]
-    return Outcome(document, "\n".join(lines))
+    return Outcome({"path": str(output), "user": user, **shown}, "\n".join(lines))
 
 
 @app.command()
 @prints_outcome
-def rotate(
-    ring: shared.RingFolder, passphrase_file: shared.PassphraseFile = None, as_json: shared.AsJson = False
-) -> Outcome:
+def rotate(ring: shared.RingFolder, passphrase_file: shared.PassphraseFile = None) -> Outcome:
     """Open a new epoch: every user gets a new key.
 
     Older epochs can still be searched (--epoch), and tokens stay valid.

@@ -17,7 +17,6 @@ def verify(
     trusted_root: shared.TrustedRoots = None,
     suspect_first_seen: shared.FirstSeen = None,
     passphrase_file: shared.PassphraseFile = None,
-    as_json: shared.AsJson = False,
 ) -> Outcome:
     """Replay a claim: is saved evidence what its probe, its key and its commitment say?
 

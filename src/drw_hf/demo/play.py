@@ -15,6 +15,7 @@ import torch
 
 from ..asking.labelling import LABELS, PROBABILITIES, label_with_teacher
 from ..asking.models import PROTECTED, load_tokenizer
+from ..checks import class_names
 from ..detection import DetectionResult, detect
 from ..errors import ConfigurationError, DatasetError
 from ..experiments.theft import distil, small_bert, train_on_gold
@@ -63,12 +64,10 @@ def check_folder(folder: Path) -> None:
     """Refuse a folder that holds something which no demo wrote."""
     if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
         return
-    try:
-        is_ours = json.loads((folder / REPORT).read_text(encoding="utf-8"))["format"] == FORMAT
-    except (OSError, ValueError, KeyError, TypeError):
-        is_ours = False
-    if not is_ours:
-        raise ConfigurationError(f"{folder} holds something that is not a demo of ours; choose another --output")
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+        if json.loads((folder / REPORT).read_text(encoding="utf-8"))["format"] == FORMAT:
+            return
+    raise ConfigurationError(f"{folder} holds something that is not a demo of ours; choose another --output")
 
 
 def play(scene: Scene, folder: Path, stages: Stages, seed: int) -> dict[str, Any]:
@@ -152,7 +151,7 @@ def answers_of(scene: Scene, model: Any, tokenizer: Any) -> tuple[np.ndarray, fl
     """A model's probabilities of the held-out items that have a right label, and how often it is right."""
     labels = labels_of(scene.victim.config)
     answered = label_with_teacher(model, scene.probes, tokenizer, **asking_options(scene.work))
-    names = getattr(answered.features[LABELS], "feature", answered.features[LABELS]).names
+    names = class_names(answered.features[LABELS]) or []
     order = [names.index(label) for label in labels]  # a pretrained student may have another one
     said = [np.asarray(row, dtype=np.float32).reshape(-1, len(labels)) for row in answered[PROBABILITIES][:]]
     right = np.concatenate([np.atleast_1d(row) for row in answered[scene.gold][:]])
@@ -166,12 +165,10 @@ def answers_of(scene: Scene, model: Any, tokenizer: Any) -> tuple[np.ndarray, fl
 
 def steal(scene: Scene, service: Any, kind: LabelKind, seed: int) -> tuple[Any, Any]:
     """A student of a service's answers to the thief's texts, and its tokenizer; the right labels play no part."""
-    answers = label_with_teacher(
-        service, scene.queries.remove_columns(scene.gold), scene.tokenizer, **asking_options(scene.work)
-    )
+    questions = scene.queries.remove_columns(scene.gold)
+    answers = label_with_teacher(service, questions, scene.tokenizer, **asking_options(scene.work))
     student, tokenizer, settings = beginner(scene, seed)
-    epochs = EPOCHS["student" if scene.student is None else "pretrained"]
-    limit = None if scene.student is None else MAX_LENGTH
+    epochs, limit = (EPOCHS["student"], None) if scene.student is None else (EPOCHS["pretrained"], MAX_LENGTH)
     distil(student, tokenizer, answers, scene.work, epochs, label_kind=kind, seed=seed, max_length=limit, **settings)
     return student, tokenizer
 

@@ -90,9 +90,8 @@ def corpus_scene(task: Task, work: str, stages: "Stages", *, limit: int | None, 
         victim = small_bert(task, len(tokenizer), seed, labels=labels)
         train_on_gold(task, tokenizer, parts["victim"], work, seed, VICTIM_EPOCHS, victim)
     source = {"model": None, "dataset": None, "victim": f"A small {kind}, trained on {sizes['victim']:,} sentences,"}
-    return Scene(
-        task, tokenizer, victim, target, parts["queries"], parts["innocent"], parts["probes"], work, source=source
-    )
+    texts = parts["queries"], parts["innocent"], parts["probes"]
+    return Scene(task, tokenizer, victim, target, *texts, work, source)
 
 
 @dataclass(frozen=True)
@@ -132,30 +131,22 @@ def own_scene(
     half = len(train) // 2
     queries, schooling = train.select(range(half)), train.select(range(half, len(train)))
     answers = label_with_teacher(victim, queries, tokenizer, **asking_options(work))
-    return Scene(
-        task=task,
-        tokenizer=tokenizer,
-        victim=victim,
-        target=most_predicted(answers[LABELS][:], labels),
-        queries=queries,
-        schooling=schooling,
-        probes=held_out,
-        work=work,
-        source={"model": model, "dataset": texts.name, "victim": f"The model in {model}"},
-        student=student,
-    )
+    target = most_predicted(answers[LABELS][:], labels)
+    source = {"model": model, "dataset": texts.name, "victim": f"The model in {model}"}
+    return Scene(task, tokenizer, victim, target, queries, schooling, held_out, work, source, student)
 
 
 def two_parts(texts: OwnTexts, seed: int) -> tuple[datasets.Dataset, datasets.Dataset]:
     """The rows to train on and those to keep apart: two splits, or one divided."""
     found, name = load_any(texts.name, texts.subset), texts.name
-    if isinstance(found, datasets.DatasetDict) and len(found) > 1:
+    splits = found if isinstance(found, datasets.DatasetDict) else {"all": found}
+    if len(splits) > 1:
         first = "train" if "train" in found else next(iter(found))
         second = next((split for split in HELD_OUT if split in found and split != first), None)
         if second is None:
             raise DatasetError(f"{name} has the splits {list(found)}; expected 'train' and one of {list(HELD_OUT)}")
         return found[first], found[second]
-    rows = next(iter(found.values())) if isinstance(found, datasets.DatasetDict) else found
+    (rows,) = splits.values()
     if len(rows) < 3:
         raise DatasetError(f"{name} holds {len(rows)} rows; the demo needs some hundreds")
     parts = rows.train_test_split(test_size=0.3, seed=seed)

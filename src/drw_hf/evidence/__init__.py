@@ -25,14 +25,10 @@ __all__ = [
 __getattr__, __dir__ = lazy(
     __name__,
     {
-        "Check": "verify",
-        "CommitmentRecord": "commitments",
-        "NotCommitted": "commitments",
-        "Timestamp": "timestamps",
-        "Verification": "verify",
-        "publish_commitment": "commitments",
-        "verify_commitment": "commitments",
-        "verify_evidence": "verify",
-        "verify_timestamp": "timestamps",
+        **dict.fromkeys(
+            ("CommitmentRecord", "NotCommitted", "publish_commitment", "verify_commitment"), "commitments"
+        ),
+        **dict.fromkeys(("Timestamp", "verify_timestamp"), "timestamps"),
+        **dict.fromkeys(("Check", "Verification", "verify_evidence"), "verify"),
     },
 )

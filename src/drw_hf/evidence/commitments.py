@@ -7,7 +7,7 @@ that a repository can hold those of many keys. Nothing there is ever overwritten
 import dataclasses
 import logging
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime
@@ -18,17 +18,16 @@ from typing import Any, Self
 from huggingface_hub import CommitOperationAdd, HfApi, RepoFile
 
 from ..errors import EvidenceError, HubError, TimestampError
-from ..keys.files import KEY_FILE, POINTER_FILE, parse_json
+from ..keys.files import KEY_FILE, POINTER_FILE
 from ..keys.key import WatermarkKey
 from ..keys.ring import KeyRing
 from ..repositories.history import History, Snapshot
-from ..repositories.requests import full_name, hub_errors, read_file
-from .timestamps import Timestamp, check_trust, commitment_bytes, is_stamp_of, request_timestamp, verify_timestamp
+from ..repositories.requests import full_name, hub_errors, parse_object, read_file
+from .timestamps import Timestamp, commitment_bytes, is_stamp_of, load_roots, request_timestamp, verify_timestamp
 
 logger = logging.getLogger(__name__)
 
-FOLDER = "drw_commitments"
-STATUSES = ("verified", "absent", "not checked", "invalid")
+_STATUSES = ("verified", "absent", "not checked", "invalid")
 _JSON_FIELDS = {"config.json": "key_commitment", KEY_FILE: "commitment", POINTER_FILE: "commitment"}
 _CARD = "README.md"
 _READABLE = "%Y-%m-%d %H:%M:%S %Z"  # of a moment; without a time zone a blank is left at its end
@@ -77,9 +76,9 @@ class CommitmentRecord:
     timestamp_problem: str | None = None
 
     def __post_init__(self) -> None:
-        if self.timestamp_status not in STATUSES or (self.timestamp is None) == (self.timestamp_status == "verified"):
+        if self.timestamp_status not in _STATUSES or (self.timestamp is None) == (self.timestamp_status == "verified"):
             raise EvidenceError(
-                f"timestamp_status={self.timestamp_status!r} does not fit the record: it is one of {list(STATUSES)}, "
+                f"timestamp_status={self.timestamp_status!r} does not fit the record: it is one of {list(_STATUSES)}, "
                 "and a time stamp is kept if and only if it verified"
             )
 
@@ -97,9 +96,9 @@ class CommitmentRecord:
     def explanation(self) -> str:
         """What the record proves, in plain words."""
         found = f"{self.repo_id} carries the commitment {self.commitment[:16]} since its commit {self.commit[:12]}."
-        claimed = f"{self.date:{_READABLE}}".strip()
+        claimed = self.date.strftime(_READABLE).strip()
         if self.timestamp is not None:
-            stamped = f"{self.timestamp.time:{_READABLE}}".strip()
+            stamped = self.timestamp.time.strftime(_READABLE).strip()
             return (
                 f"{found} {self.timestamp.authority} stamped it on {stamped}, and the stamp verifies: the key was "
                 f"fixed by then. The commit's own date, {claimed}, is the owner's word."
@@ -142,9 +141,38 @@ class CommitmentRecord:
 
 def commitment_files(commitment: str, timestamp: bytes | None = None) -> dict[str, bytes]:
     """The files by which a repository carries a commitment: path to content."""
+    contents = (commitment_bytes(commitment), timestamp)
+    return {path: content for path, content in zip(_paths(commitment), contents, strict=True) if content is not None}
+
+
+def missing_files(
+    commitment: str,
+    repo_id: str,
+    read: Callable[[str], bytes | None],
+    timestamp_url: str | None = None,
+    stamp: bytes | None = None,
+) -> dict[str, bytes]:
+    """What a repository lacks of :func:`commitment_files`; ``read`` gives a file's content there, None for none.
+
+    A stamp that is there is not replaced: an earlier one is worth more than a later one. Anything else that is there
+    under these names is refused.
+    """
     text_path, stamp_path = _paths(commitment)
-    files = {text_path: commitment_bytes(commitment)}
-    return files if timestamp is None else {**files, stamp_path: timestamp}
+    text_there, stamp_there = read(text_path), read(stamp_path)
+    wrong = None
+    if text_there is not None and text_there.strip() != commitment_bytes(commitment):
+        wrong = f"{text_path} in {repo_id} is not the commitment"
+    elif stamp_there is not None and not is_stamp_of(stamp_there, commitment):
+        wrong = f"{stamp_path} in {repo_id} is not a time stamp of the commitment"
+    if wrong is not None:
+        raise HubError(
+            f"{wrong} {commitment[:16]}, and nothing is overwritten there; publish in another repository, or delete "
+            "that file first"
+        )
+    if stamp is None and stamp_there is None and timestamp_url is not None:
+        stamp = request_timestamp(commitment, timestamp_url)
+    there = {text_path: text_there, stamp_path: stamp_there}
+    return {path: content for path, content in commitment_files(commitment, stamp).items() if there[path] is None}
 
 
 def publish_commitment(
@@ -183,27 +211,22 @@ def publish_commitment(
         The address of the commit.
     """
     commitment = _commitment_of(key)
-    text_path, stamp_path = _paths(commitment)
     api = HfApi(token=token, library_name="drw_hf")
     repo_id = full_name(api, repo_id, "publishing in")
     with hub_errors(repo_id, "publishing in", revision):
-        exists = api.repo_exists(repo_id)
-        info = api.repo_info(repo_id, revision=revision) if exists else None
+        info = api.repo_info(repo_id, revision=revision) if api.repo_exists(repo_id) else None
     head = None if info is None else info.sha
     if info is not None and info.private and not private:
         logger.warning("%s is private, and a commitment that nobody can look up convinces nobody", repo_id)
-    paths = [text_path] if timestamp_url is None else [text_path, stamp_path]  # else a stamp stays as it is
-    there = {path: None if head is None else read_file(repo_id, path, head, token=token) for path in paths}
-    refuse_anything_else(there, commitment, repo_id)
 
-    stamp = None
-    if timestamp_url is not None and there[stamp_path] is None:
-        stamp = request_timestamp(commitment, timestamp_url)
-    missing = {path: what for path, what in commitment_files(commitment, stamp).items() if there[path] is None}
+    def read(path: str) -> bytes | None:
+        return None if head is None else read_file(repo_id, path, head, token=token)
+
+    missing = missing_files(commitment, repo_id, read, timestamp_url)
     if not missing:
         return f"{api.endpoint}/{repo_id}/commit/{head}"
     with hub_errors(repo_id, "publishing in", revision):
-        if not exists:
+        if info is None:
             api.create_repo(repo_id, private=private)
         return api.create_commit(
             repo_id,
@@ -231,17 +254,13 @@ def verify_commitment(
 
     Parameters
     ----------
-    key : WatermarkKey, KeyRing or str
-        The key, a ring whose users were declared, or the 64 digits of the commitment.
-    repo_id : str
-        The repository on the Hub.
+    key, repo_id, token
+        As for :func:`publish_commitment`.
     trusted_roots : sequence of path or bytes
         PEM files with the root certificates of the time-stamping authorities that you trust; without any, a time stamp
         is not checked.
     revision : str, optional
         The branch, tag or commit whose history is walked.
-    token : bool or str, optional
-        As for :class:`huggingface_hub.HfApi`.
     repo_type : str
         ``"model"``, ``"dataset"`` or ``"space"``.
 
@@ -254,7 +273,7 @@ def verify_commitment(
     """
     commitment = _commitment_of(key)
     if trusted_roots:
-        check_trust(trusted_roots)
+        load_roots(trusted_roots)  # before the history is walked
     text_path, stamp_path = _paths(commitment)
     api = HfApi(token=token, library_name="drw_hf")
     with hub_errors(repo_id, "reading", revision):
@@ -267,7 +286,7 @@ def verify_commitment(
     def stamps_in(snapshot: Snapshot) -> list[tuple[RepoFile, str]]:
         return [(file, snapshot.commit) for file in snapshot.files if file.path == stamp_path]
 
-    stamps_before: list[tuple[RepoFile, str]] = []
+    stamps_before = []
     with closing(history.snapshots([info.sha])) as snapshots:
         for snapshot in snapshots:
             stamps_before += stamps_in(snapshot)
@@ -309,22 +328,6 @@ def _judge_stamps(
     return {"timestamp_status": "absent" if problem is None else "invalid", "timestamp_problem": problem}
 
 
-def refuse_anything_else(found: Mapping[str, bytes | None], commitment: str, repo_id: str) -> None:
-    """Refuse a repository that holds something else under this commitment's names: path to content, None for none."""
-    text_path, stamp_path = _paths(commitment)
-    text, stamp = found.get(text_path), found.get(stamp_path)
-    if text is not None and text.strip() != commitment_bytes(commitment):
-        wrong, expected = text_path, "the commitment"
-    elif stamp is not None and not is_stamp_of(stamp, commitment):
-        wrong, expected = stamp_path, "a time stamp of the commitment"
-    else:
-        return
-    raise HubError(
-        f"{wrong} in {repo_id} is not {expected} {commitment[:16]}, and nothing is overwritten there; publish in "
-        "another repository, or delete that file first"
-    )
-
-
 def _carries(history: History, file: RepoFile, commit: str, commitment: str) -> bool:
     """Whether a file holds the commitment where one belongs; only files that may are fetched."""
     name = PurePosixPath(file.path).name
@@ -336,13 +339,12 @@ def _carries(history: History, file: RepoFile, commit: str, commitment: str) -> 
         return content.strip() == commitment_bytes(commitment)
     if name == _CARD:
         return commitment_bytes(commitment) in content
-    document = parse_json(content)
-    return isinstance(document, dict) and document.get(_JSON_FIELDS[name]) == commitment
+    return parse_object(content).get(_JSON_FIELDS[name]) == commitment
 
 
 def _paths(commitment: str) -> tuple[str, str]:
     """Where a commitment and its time stamp lie in a repository."""
-    name = f"{FOLDER}/{commitment_bytes(commitment)[:16].decode()}"
+    name = f"drw_commitments/{commitment_bytes(commitment)[:16].decode()}"
     return f"{name}.txt", f"{name}.tsr"
 
 

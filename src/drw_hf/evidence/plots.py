@@ -4,6 +4,7 @@ import io
 import math
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,7 @@ import numpy as np
 from ..detection.result import DetectionResult
 from ..detection.statistics.memory import STATISTIC as MEMORY
 from ..tracing.identification import Identification
-from ..wording import small_p
+from ..wording import printable, small_p
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -36,13 +37,8 @@ def plot_result(result: DetectionResult, path: str | os.PathLike | None = None) 
 
 def draw_panels(result: DetectionResult) -> dict[str, bytes]:
     """The panels of a result one by one, as SVG without a word from outside: a page names suspect and label itself."""
-
-    def answers(axes: Any) -> None:
-        _plot_answers(axes, result)
-        axes.set_ylabel("probability of the target class")
-
     return {
-        "answers": _draw(answers),
+        "answers": _draw(lambda axes: _plot_answers(axes, replace(result, target_label="the target class"))),
         "spectrum": _draw(lambda axes: _plot_spectrum(axes, result)),
         "chance": _draw(lambda axes: _plot_chance(axes, result)),
     }
@@ -150,15 +146,14 @@ def plot_identification(result: Identification, path: str | os.PathLike | None =
     axes.plot(ranks[drawn], heights[drawn], ".", color=_INK, markersize=4, label=label, rasterized=True)
     expected = -np.log10((ranks[drawn] - 0.5) / len(heights))
     axes.plot(ranks[drawn], expected, "-", color=_LIGHT, linewidth=1.5, zorder=0, label="what chance gives")
-    threshold = -result.log10_threshold
-    needed = f"needed to be named, level {result.level:g}"
+    threshold, needed = -result.log10_threshold, f"needed to be named, level {result.level:g}"
     axes.axhline(threshold, color=_INK, linestyle="--", linewidth=1, label=needed)
     leakers = [-finding.log10_p for finding in result.leakers]
     if leakers:
         places = np.arange(1, len(leakers) + 1)
         axes.plot(places, leakers, "D", color=_MARK, markersize=7, label="named")
         for place, height, finding in list(zip(places, leakers, result.leakers, strict=True))[:5]:
-            name = "".join(letter if letter.isprintable() else "�" for letter in _shortened(finding.user, 24))
+            name = printable(_shortened(finding.user, 24))
             axes.annotate(name, (place, height), (8, -3), textcoords="offset points", fontsize=9, parse_math=False)
     axes.set(xscale="log", xlabel="users, the strongest first", ylabel="−log₁₀ p of the user, not corrected")
     axes.set_xlim(0.7, len(heights) * 1.5)

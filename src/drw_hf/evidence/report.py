@@ -44,39 +44,15 @@ WITHHELD = (
     "the probe: what was asked and answered",
 )
 _SHOWN = (
-    "verdict",
-    "log10_p",
-    "log10_bound",
-    "z_score",
-    "level",
-    "keys_tried",
-    "suspects_tested",
-    "looks",
-    "statistic",
-    "n_queries",
-    "suspect",
-    "suspect_first_seen",
-    "key_fingerprint",
-    "key_commitment",
-    "probe_digest",
-    "versions",
-    "created_at",
-)
-_SHOWN_IN_PART = ("variant", "commitment", "mac")  # or under another name
+    "verdict log10_p log10_bound z_score level keys_tried suspects_tested looks statistic n_queries suspect "
+    "suspect_first_seen key_fingerprint key_commitment probe_digest versions created_at"
+).split()
+_SHOWN_IN_PART = ["variant", "commitment", "mac"]  # or under another name
 _BLANKS: dict[Any, Any] = {float: math.nan, int: 0, str: "", list[float]: []}  # None for any other type
-_COMMITMENT_FIELDS = (
-    "commitment",
-    "repo_id",
-    "repo_type",
-    "commit",
-    "date",
-    "path",
-    "timestamp_status",
-    "explanation",
-)
-_STAMP_FIELDS = ("time", "accuracy_seconds", "authority", "serial", "policy")
+_COMMITMENT_FIELDS = "commitment repo_id repo_type commit date path timestamp_status explanation".split()
+_STAMP_FIELDS = "time accuracy_seconds authority serial policy".split()
 _CONFIDENTIAL = (PAGE, EVIDENCE, "*.probe.npz", KEY_FILE, ARRAYS_FILE)  # none of it lies where a redacted report does
-_LONGEST, _LONGEST_TITLE = 300, 80
+_LONGEST_TITLE = 80
 
 
 def write_report(result: DetectionResult, folder: str | os.PathLike, *, redact: bool = False) -> Path:
@@ -94,7 +70,7 @@ def write_report(result: DetectionResult, folder: str | os.PathLike, *, redact: 
         write_atomically(folder / PAGE, page.encode())
         return folder / PAGE
     evidence = json.dumps(published(result), indent=2) + "\n"
-    for name, content in ((REDACTED_EVIDENCE, evidence), (REDACTED_PAGE, page)):
+    for name, content in {REDACTED_EVIDENCE: evidence, REDACTED_PAGE: page}.items():
         write_atomically(folder / name, content.encode())
         (folder / name).chmod(0o644)  # it is there for others to read
     return folder / REDACTED_PAGE
@@ -153,23 +129,17 @@ def _check(result: DetectionResult) -> None:
         raise InvalidInputError(f"{name} of the result: {cause}; restore the file it was read from") from None
 
 
-def _check_finite(value: float) -> None:
-    if not math.isfinite(value):
-        raise ValueError("it is not finite")
-
-
 @cache
 def _schema() -> Any:
     """The fields of a result as a strict dataclass; JSON may hold a whole number in the place of any other."""
-    kinds: dict[Any, Any] = {
-        float: float | int,
-        float | None: float | int | None,
-        list[float]: list[float | int],
-    }
+
+    def check_finite(value: float) -> None:
+        if not math.isfinite(value):
+            raise ValueError("it is not finite")
+
+    kinds: dict[Any, Any] = {float: float | int, float | None: float | int | None, list[float]: list[float | int]}
     rules: dict[str, Any] = {
-        "log10_p": _check_finite,
-        "log10_bound": _check_finite,
-        "z_score": _check_finite,
+        **dict.fromkeys(("log10_p", "log10_bound", "z_score"), check_finite),
         "level": check_level,
         "commitment": lambda value: value is None or CommitmentRecord.from_dict(value),
     }
@@ -183,9 +153,8 @@ def _schema() -> Any:
 def _refuse_to_mix(result: DetectionResult, folder: Path, redact: bool) -> None:
     if folder.exists() and not folder.is_dir():
         raise InvalidInputError(f"{folder} is a file; give the folder in which the report is to be written")
-    there = [
-        hit for name in (_CONFIDENTIAL if redact else (REDACTED_PAGE, REDACTED_EVIDENCE)) for hit in folder.glob(name)
-    ]
+    names = _CONFIDENTIAL if redact else (REDACTED_PAGE, REDACTED_EVIDENCE)
+    there = [hit for name in names for hit in folder.glob(name)]
     if there and redact:
         raise InvalidInputError(
             f"{there[0]} is confidential, and whoever published the redacted report with its folder would publish "
@@ -196,10 +165,11 @@ def _refuse_to_mix(result: DetectionResult, folder: Path, redact: bool) -> None:
             f"{folder} holds a redacted report ({there[0].name}), which is there to be published; write the full "
             "one, which is confidential, into another folder"
         )
-    if result.probe is None and not redact and probe_path(folder / EVIDENCE).exists():
+    probe = probe_path(folder / EVIDENCE)
+    if result.probe is None and not redact and probe.exists():
         raise InvalidInputError(
-            f"{probe_path(folder / EVIDENCE)} belongs to another result, and this one has no probe to put in its "
-            "place; write into another folder"
+            f"{probe} belongs to another result, and this one has no probe to put in its place; write into another "
+            "folder"
         )
 
 
@@ -230,9 +200,7 @@ def _page(result: DetectionResult, redact: bool) -> str:
         left_open=[words for words, is_open in left_open.items() if is_open],
         answers=answers,
         chosen_by=chosen_by,
-        pictures={
-            panel: f"data:image/svg+xml;base64,{base64.b64encode(svg).decode()}" for panel, svg in pictures.items()
-        },
+        pictures={panel: base64.b64encode(svg).decode() for panel, svg in pictures.items()},
         withheld=WITHHELD,
         evidence_file=EVIDENCE,
         probe_file=probe_path(Path(EVIDENCE)).name,
@@ -292,7 +260,7 @@ def _visible(value: Any) -> Any:
     return "".join(letter if letter.isprintable() else f"⟨U+{ord(letter):04X}⟩" for letter in str(value))
 
 
-def _shortened(value: Any, most: int = _LONGEST) -> str:
+def _shortened(value: Any, most: int = 300) -> str:
     """What others wrote, kept to a length; the whole is in the JSON."""
     text = str(value)
     return text if len(text) <= most else f"{text[:most]}… ({len(text):,} characters in all)"

@@ -17,22 +17,27 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Self
 
 import httpx2
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
-from cryptography.hazmat.primitives.asymmetric import ec, rsa
-from cryptography.hazmat.primitives.asymmetric.ed448 import Ed448PublicKey
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from ..errors import InvalidInputError, TimestampError
+from .certificates import (
+    ASK_ANOTHER,
+    DAMAGED,
+    EXPECTED_HASH,
+    check_certificate,
+    check_chain,
+    check_usage,
+    subject_of,
+)
 
 _LARGEST_RESPONSE = 256 * 1024  # a token with a long chain of certificates has some 10 kB
 _MOST_CERTIFICATES = 20  # a token must not make its reader work without end
-_DAMAGED = (ValueError, KeyError, x509.InvalidVersion)  # cryptography raises each of them for damaged certificates
 _CLOCKS_DIFFER = timedelta(minutes=5)  # how far an authority's clock may be ahead of ours
 _HASHES = {
     "2.16.840.1.101.3.4.2.1": hashlib.sha256,
@@ -40,8 +45,6 @@ _HASHES = {
     "2.16.840.1.101.3.4.2.3": hashlib.sha512,
 }
 _WEAK_HASHES = {"1.2.840.113549.2.5": "MD5", "1.3.14.3.2.26": "SHA-1", "2.16.840.1.101.3.4.2.4": "SHA-224"}
-_EXPECTED = "where SHA-256, SHA-384 or SHA-512 is expected"
-_ASK_ANOTHER = "have the commitment stamped by another authority"
 
 
 @dataclass(frozen=True)
@@ -99,46 +102,30 @@ def commitment_bytes(commitment: str) -> bytes:
 
 
 def request_timestamp(commitment: str, url: str, *, timeout: float = 30.0) -> bytes:
-    """Have a commitment stamped.
+    """Have a commitment stamped; returns the DER response, as ``openssl ts -reply`` writes it to a ``.tsr`` file.
 
     The answer is checked to be granted, of this commitment, fresh (it repeats our nonce), to carry its certificate
     and to be signed by no weaker means than :func:`verify_timestamp` takes, which also checks the signature. An
     authority that refuses is asked once more with SHA-512, which some want in place of SHA-256.
-
-    Parameters
-    ----------
-    commitment : str
-        The 64 hexadecimal digits of ``key.commitment()``.
-    url : str
-        Where the authority answers RFC 3161 queries over HTTP.
-    timeout : float
-        How many seconds it may take.
-
-    Returns
-    -------
-    bytes
-        The DER response, as ``openssl ts -reply`` writes it to a ``.tsr`` file.
-
-    Raises
-    ------
-    TimestampError
-        When the authority cannot be reached, refuses, or answers with something else.
-    InvalidInputError
-        When the commitment is none.
     """
     client = _client()
     message = commitment_bytes(commitment)
-    authority = _without_secrets(url)
+    try:  # for messages: without user name, password and query
+        parsed = httpx2.URL(url)
+        authority = f"{parsed.scheme}://{parsed.netloc.decode()}"
+    except (httpx2.InvalidURL, TypeError):
+        authority = "the time-stamping authority"
+    answer = f"the answer of {authority}"
     for algorithm in (client.HashAlgorithm.SHA256, client.HashAlgorithm.SHA512):
         query = client.TimestampRequestBuilder(message, algorithm, nonce=True, cert_req=True).build()
         content = _post(url, authority, query.as_bytes(), timeout)
-        response = _decode(content, f"the answer of {authority}")
+        response = _decode(content, answer)
         if response.status != client.PKIStatus.REJECTION:
             break
     if response.status != client.PKIStatus.GRANTED:
         reason = "; ".join(response.status_string)[:200] or f"status {int(response.status)}, no reason given"
         raise TimestampError(f"{authority} did not grant the time stamp: {reason}; ask another authority")
-    info = _signed_info(response, f"the answer of {authority}")
+    info = _signed_info(response, answer)
     stamped, asked = info.message_imprint, query.message_imprint
     if (stamped.hash_algorithm, stamped.message) != (asked.hash_algorithm, asked.message):
         raise TimestampError(f"{authority} stamped another digest than the one it was sent; ask another authority")
@@ -146,9 +133,9 @@ def request_timestamp(commitment: str, url: str, *, timeout: float = 30.0) -> by
         raise TimestampError(
             f"{authority} did not repeat the nonce it was sent: its answer may be an old one; ask another authority"
         )
-    signer, _ = _signer_and_certificates(response, f"the answer of {authority}")
+    signer, _ = _signer_and_certificates(response, answer)
     _check_time_and_digests(response)
-    _check_certificate(signer)
+    check_certificate(signer)
     return content
 
 
@@ -181,7 +168,7 @@ def verify_timestamp(token: bytes, commitment: str, trusted_roots: Sequence[str 
     """
     client = _client()
     message = commitment_bytes(commitment)
-    roots = _load_roots(trusted_roots)
+    roots = load_roots(trusted_roots)
     response = _decode(token)
     if response.status != client.PKIStatus.GRANTED:
         raise TimestampError("the time-stamp token is a refusal, not a stamp; have the commitment stamped again")
@@ -190,8 +177,8 @@ def verify_timestamp(token: bytes, commitment: str, trusted_roots: Sequence[str 
     digest = _digest(message, imprint.hash_algorithm)
     if digest is None:
         raise TimestampError(
-            f"the time-stamp token is of a digest with {_hash_name(imprint.hash_algorithm)}, {_EXPECTED}; have the "
-            "commitment stamped again"
+            f"the time-stamp token is of a digest with {_hash_name(imprint.hash_algorithm)}, {EXPECTED_HASH}; have "
+            "the commitment stamped again"
         )
     if imprint.message != digest:
         raise TimestampError(
@@ -199,11 +186,11 @@ def verify_timestamp(token: bytes, commitment: str, trusted_roots: Sequence[str 
             "that was made for it"
         )
     signer, certificates = _signer_and_certificates(response)
-    _check_usage(signer)
+    check_usage(signer)
     _check_time_and_digests(response)
     try:
         client.VerifierBuilder(roots=roots).build().verify(response, digest)
-    except (client.VerificationError, *_DAMAGED) as error:
+    except (client.VerificationError, *DAMAGED) as error:
         problem = re.search(r'Verify error: ?([^"]*)', str(error))
         if problem is None:
             raise TimestampError(
@@ -211,37 +198,25 @@ def verify_timestamp(token: bytes, commitment: str, trusted_roots: Sequence[str 
                 "where it was published"
             ) from None
         raise TimestampError(
-            f"the certificate of the time-stamp token (of {_name(signer)!r}) does not lead to a trusted root, or was "
-            f"not valid at that time: {problem[1]}; check that the right root was given"
+            f"the certificate of the time-stamp token (of {subject_of(signer)!r}) does not lead to a trusted root, or "
+            f"was not valid at that time: {problem[1]}; check that the right root was given"
         ) from None
-    _check_chain(signer, certificates, roots)
+    check_chain(signer, certificates, roots)
     if accuracy is not None:
         accuracy = timedelta(
             seconds=accuracy.seconds or 0, milliseconds=accuracy.millis or 0, microseconds=accuracy.micros or 0
         )
-    return Timestamp(
-        time=info.gen_time.astimezone(UTC),
-        accuracy=accuracy,
-        authority=_name(signer),
-        serial=info.serial_number,
-        policy=info.policy.dotted_string,
-    )
+    stamped_at, authority = info.gen_time.astimezone(UTC), subject_of(signer)
+    return Timestamp(stamped_at, accuracy, authority, info.serial_number, info.policy.dotted_string)
 
 
 def is_stamp_of(token: bytes, commitment: str) -> bool:
     """Whether a token claims to be of this commitment; whether the claim is true is for :func:`verify_timestamp`."""
-    _client()  # without which nobody can tell
     try:
         imprint = _signed_info(_decode(token)).message_imprint
     except TimestampError:
-        return False
+        return find_spec("rfc3161_client") is None  # without which nobody can tell
     return imprint.message == _digest(commitment_bytes(commitment), imprint.hash_algorithm)
-
-
-def check_trust(trusted_roots: Sequence[str | os.PathLike | bytes]) -> None:
-    """Raise the error that would keep any token from being verified: no client library, roots that cannot be read."""
-    _client()
-    _load_roots(trusted_roots)
 
 
 def _client() -> ModuleType:
@@ -252,15 +227,6 @@ def _client() -> ModuleType:
             "time stamps need the package rfc3161-client; install it with `pip install drw_hf[timestamp]`"
         ) from None
     return rfc3161_client
-
-
-def _without_secrets(url: str) -> str:
-    """A URL without what it may hold of user names, passwords and queries."""
-    try:
-        parsed = httpx2.URL(url)
-    except (httpx2.InvalidURL, TypeError):
-        return "the time-stamping authority"
-    return f"{parsed.scheme}://{parsed.host}{'' if parsed.port is None else f':{parsed.port}'}"
 
 
 def _post(url: str, authority: str, query: bytes, timeout: float) -> bytes:
@@ -316,10 +282,7 @@ def _signed_info(response: Any, name: str = "the time-stamp token") -> Any:
 def _signer_and_certificates(
     response: Any, name: str = "the time-stamp token"
 ) -> tuple[x509.Certificate, list[x509.Certificate]]:
-    """The certificate that the one signer names by issuer and serial number, and all that came with it.
-
-    None of them is trusted for being there.
-    """
+    """The certificate that the one signer names, and all that came with it; none is trusted for being there."""
     try:
         found = response.signed_data.certificates
         if len(found) > _MOST_CERTIFICATES:
@@ -329,7 +292,7 @@ def _signer_and_certificates(
         for certificate in certificates:
             if [(certificate.issuer, certificate.serial_number)] == named:
                 return certificate, certificates
-    except _DAMAGED:
+    except DAMAGED:
         raise TimestampError(f"{name} carries a damaged certificate") from None
     raise TimestampError(
         f"{name} does not carry the certificate of its one signer, without which nobody can check it; ask another "
@@ -338,16 +301,16 @@ def _signer_and_certificates(
 
 
 def _with_ordered_certificates(response: bytes) -> bytes:
-    """The response with its certificates in the order of DER.
+    """The response with its certificates in the order of DER, which is all that the client library takes.
 
-    openssl writes a chain of certificates as it comes, and many authorities run openssl; the client library takes only
-    the order of DER. The certificates are not part of what is signed, so to sort them changes nothing.
+    openssl, which many authorities run, writes a chain as it comes. The certificates are not part of what is signed.
     """
     try:
         at = 0
-        for passed in (["status"], ["content type"], [], ["version", "digest algorithms", "content"]):
+        # Four levels down, past: status; content type; nothing; version, digest algorithms and content.
+        for n_passed in (1, 1, 0, 3):
             at, _ = _inside(response, at)
-            for _ in passed:
+            for _ in range(n_passed):
                 _, at = _inside(response, at)
         if response[at] != 0xA0:  # [0], the certificates; they may be left out
             return response
@@ -366,24 +329,11 @@ def _inside(data: bytes, at: int) -> tuple[int, int]:
     """Where the content of the DER element at ``at`` starts and ends."""
     length, start = data[at + 1], at + 2
     if length & 0x80:
-        n_bytes = length & 0x7F
-        length, start = int.from_bytes(data[start : start + n_bytes], "big"), start + n_bytes
+        start += length & 0x7F
+        length = int.from_bytes(data[at + 2 : start], "big")
     if start + length > len(data):
         raise IndexError
     return start, start + length
-
-
-def _check_usage(certificate: x509.Certificate) -> None:
-    try:
-        usage = certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage)
-        fit = usage.critical and list(usage.value) == [x509.ExtendedKeyUsageOID.TIME_STAMPING]
-    except (x509.ExtensionNotFound, x509.DuplicateExtension, *_DAMAGED):
-        fit = False
-    if not fit:
-        raise TimestampError(
-            "the time-stamp token was signed with a certificate that is not for time stamps: its extended key usage "
-            "must be timeStamping alone, and critical (RFC 3161, 2.3); what it says proves nothing"
-        )
 
 
 def _check_time_and_digests(response: Any) -> None:
@@ -391,75 +341,16 @@ def _check_time_and_digests(response: Any) -> None:
     if time - datetime.now(UTC) > _CLOCKS_DIFFER:
         raise TimestampError(
             f"the time-stamp token says {time.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC, which is yet to come; check "
-            f"this machine's clock, or {_ASK_ANOTHER}"
+            f"this machine's clock, or {ASK_ANOTHER}"
         )
     # The client library does not show which digest the signer names. OpenSSL, with which it verifies, knows none but
     # those that the token lists, so no weak one may be among them.
     for algorithm in response.signed_data.digest_algorithms:
         if algorithm.dotted_string not in _HASHES:
             raise TimestampError(
-                f"the time-stamp token is signed with the digest {_hash_name(algorithm)}, {_EXPECTED}; {_ASK_ANOTHER}"
+                f"the time-stamp token is signed with the digest {_hash_name(algorithm)}, {EXPECTED_HASH}; "
+                f"{ASK_ANOTHER}"
             )
-
-
-def _check_chain(
-    certificate: x509.Certificate, carried: Sequence[x509.Certificate], roots: Sequence[x509.Certificate]
-) -> None:
-    """Refuse weak certificates on every way up from the signer's to a trusted root.
-
-    OpenSSL found a way and does not tell which: beside a forged certificate a sound one may lie.
-    """
-    seen, waiting = set(), [certificate]
-    reaches_root = False
-    while waiting:
-        lower = waiting.pop()
-        seen.add(lower)
-        _check_certificate(lower, is_root=lower in roots)
-        if lower in roots and _issued(lower, lower, in_doubt=True):
-            reaches_root = True
-        else:
-            issuers = {root for root in roots if _issued(root, lower, in_doubt=False)}
-            issuers = issuers or {each for each in (*carried, *roots) if _issued(each, lower, in_doubt=True)}
-            waiting += issuers - seen
-    if not reaches_root:  # names that OpenSSL takes for equal and we do not
-        raise TimestampError(
-            f"the certificate of the time-stamp token (of {_name(certificate)!r}) does not lead to a trusted root by "
-            f"names that agree to the letter; {_ASK_ANOTHER}"
-        )
-
-
-def _check_certificate(certificate: x509.Certificate, *, is_root: bool = False) -> None:
-    """Refuse a weak key and a weak signature; a root is trusted without its signature."""
-    this = f"the certificate of {_name(certificate)!r} in the time-stamp token's chain"
-    try:
-        key = certificate.public_key()
-        algorithm = certificate.signature_hash_algorithm
-    except (*_DAMAGED, UnsupportedAlgorithm):
-        raise TimestampError(f"{this} has a key or a signature of an unknown kind; {_ASK_ANOTHER}") from None
-    for kind, title, least in ((rsa.RSAPublicKey, "RSA", 2048), (ec.EllipticCurvePublicKey, "EC", 256)):
-        if isinstance(key, kind) and key.key_size < least:
-            raise TimestampError(
-                f"{this} has a weak {title} key of {key.key_size} bits, where at least {least} are expected; "
-                f"{_ASK_ANOTHER}"
-            )
-    if not isinstance(key, rsa.RSAPublicKey | ec.EllipticCurvePublicKey | Ed25519PublicKey | Ed448PublicKey):
-        raise TimestampError(f"{this} has a key that is neither RSA nor of an elliptic curve; {_ASK_ANOTHER}")
-    # Edwards curves come with a hash of their own, and name none.
-    if algorithm is not None and algorithm.name not in ("sha256", "sha384", "sha512") and not is_root:
-        raise TimestampError(f"{this} is signed with the hash {algorithm.name}, {_EXPECTED}; {_ASK_ANOTHER}")
-
-
-def _issued(upper: x509.Certificate, lower: x509.Certificate, *, in_doubt: bool) -> bool:
-    """Whether one certificate signed the other; ``in_doubt`` is the answer where OpenSSL alone may know."""
-    try:
-        if upper.subject != lower.issuer:
-            return False
-        lower.verify_directly_issued_by(upper)
-    except InvalidSignature:
-        return False
-    except (*_DAMAGED, TypeError, UnsupportedAlgorithm):
-        return in_doubt
-    return True
 
 
 def _digest(message: bytes, algorithm: x509.ObjectIdentifier) -> bytes | None:
@@ -472,16 +363,17 @@ def _hash_name(algorithm: x509.ObjectIdentifier) -> str:
     return _WEAK_HASHES.get(algorithm.dotted_string, algorithm.dotted_string)
 
 
-def _load_roots(trusted_roots: Sequence[str | os.PathLike | bytes]) -> list[x509.Certificate]:
+def load_roots(trusted_roots: Sequence[str | os.PathLike | bytes]) -> list[x509.Certificate]:
+    """The certificates a verifier trusts; the error says what would keep any token from being verified."""
+    _client()
     if isinstance(trusted_roots, str | bytes | os.PathLike):
         trusted_roots = [trusted_roots]
     roots: list[x509.Certificate] = []
     for source in trusted_roots:
         named = "a trusted root given as bytes" if isinstance(source, bytes) else f"the trusted root {source}"
         try:
-            roots += x509.load_pem_x509_certificates(
-                source if isinstance(source, bytes) else Path(source).read_bytes()
-            )
+            content = source if isinstance(source, bytes) else Path(source).read_bytes()
+            roots += x509.load_pem_x509_certificates(content)
         except OSError as error:
             raise TimestampError(f"{named} cannot be read: {error.strerror or type(error).__name__}") from None
         except ValueError:
@@ -492,10 +384,3 @@ def _load_roots(trusted_roots: Sequence[str | os.PathLike | bytes]) -> list[x509
             "pass its PEM file"
         )
     return roots
-
-
-def _name(certificate: x509.Certificate) -> str:
-    try:
-        return certificate.subject.rfc4514_string()
-    except _DAMAGED:
-        return "somebody whose name cannot be read"

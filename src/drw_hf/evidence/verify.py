@@ -1,18 +1,13 @@
 """Replaying a claim: does saved evidence say what its probe, its key and its commitment say?
 
-Whoever judges a claim gets the evidence, the probe beside it and the key: every figure is computed anew from the
-probe, and the commitment is looked up where it was published. What cannot be decided is said to be open, and is not
-taken for granted.
-
-Where the probe comes from no replay can tell. Its answers, the choice of its texts and all that was declared are the
-word of whoever made the evidence, and whoever has the key can make them up: of enough texts, those whose answers
-happen to fit the key make any suspect look marked. :attr:`Verification.not_checked` says so, claim by claim.
+Every figure is computed anew from the probe, and the commitment is looked up where it was published. What cannot be
+decided is said to be open. Where the probe comes from no replay can tell: :attr:`Verification.not_checked` says so.
 """
 
 import json
 import math
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import date, datetime, timedelta
 from pathlib import Path
@@ -26,6 +21,7 @@ from ..detection.verdict import Corrections, key_settings, verdict_on
 from ..errors import DrwError, EvidenceError, HubError, InvalidInputError
 from ..keys.key import WatermarkKey
 from ..registry import Registry
+from ..wording import printable
 from .commitments import CommitmentRecord, NotCommitted, verify_commitment
 
 TOLERANCE = 1e-6  # relative: what other versions of numpy and torch may round differently, and far less than matters
@@ -34,9 +30,9 @@ _MOST_SIMULATED = 1_000  # no saved figure takes more, and a file must not make 
 _FIRST_P_SNR = "drw-psnr-1"  # of evidence that does not say by which version its P_snr was computed
 _REWORDED = ("standard deviations a token", "standard deviations per token")  # in explanations: before, and now
 _TRIED = ("keys_tried", "suspects_tested", "looks")
-_OF_THE_KEY = ("key_commitment", "key_fingerprint", "frequency", "target_label", "settings")
-_OF_THE_CLAIM = ("format", "created_at", "versions", "mac", "commitment", "suspect_first_seen")
-_DERIVED = ("p_value", "p_bound", "committed")
+_OF_THE_KEY = {"key_commitment", "key_fingerprint", "frequency", "target_label", "settings"}
+_OF_THE_CLAIM = {"format", "created_at", "versions", "mac", "commitment", "suspect_first_seen"}
+_COMPARED_ELSEWHERE = _OF_THE_KEY | _OF_THE_CLAIM
 Status = Literal["passed", "failed", "open"]
 _MARKS: dict[Status, str] = {"passed": "✓", "failed": "✗", "open": "?"}
 
@@ -50,7 +46,7 @@ class Check:
     detail: str
 
     def __str__(self) -> str:
-        return _printable(f"{_MARKS[self.status]} {self.name}: {self.detail}")
+        return printable(f"{_MARKS[self.status]} {self.name}: {self.detail}")
 
 
 @dataclass(frozen=True)
@@ -96,7 +92,7 @@ class Verification:
         }
 
     def __str__(self) -> str:
-        lines = [_printable(f"The evidence says: {self.claim}"), *map(str, self.checks)]
+        lines = [printable(f"The evidence says: {self.claim}"), *map(str, self.checks)]
         if self.not_checked:
             lines += ["Taken on the word of whoever made the evidence:", *(f"- {each}" for each in self.not_checked)]
         return "\n".join(lines)
@@ -125,20 +121,13 @@ def verify_evidence(
         What :meth:`DetectionResult.save` wrote, with the probe beside it.
     key : WatermarkKey
         The key, as its owner discloses it.
-    repo_id : str, optional
-        The repository on the Hub where the commitment was published.
-    trusted_roots : sequence of path or bytes
-        PEM files of the time-stamping authorities that you trust. Without a time stamp that verifies, the date of a
-        commitment is the owner's word, and the check stays open.
+    repo_id, trusted_roots, token, revision : optional
+        Where the commitment was published, and whose time stamps you trust, as in
+        :func:`drw_hf.evidence.verify_commitment`. Without a time stamp that verifies, the date of a commitment is the
+        owner's word, and the check stays open.
     suspect_first_seen : str, date or datetime, optional
         When the suspect was first seen, where the evidence does not say; it must not contradict the evidence. Without
         a time zone it is UTC, and a date is the beginning of that day.
-    token, revision
-        For the repository, as in :func:`drw_hf.evidence.verify_commitment`.
-
-    Returns
-    -------
-    Verification
 
     Raises
     ------
@@ -148,16 +137,22 @@ def verify_evidence(
         When trusted roots cannot be read.
     """
     first_seen = None if suspect_first_seen is None else as_iso(suspect_first_seen)
-    hub = {"trusted_roots": trusted_roots, "token": token, "revision": revision}
     document, probe_or_reason = _read(evidence)
-    checks = [_check_unaltered(document, key), _check_key(document, key), _check_parameters(document, key)]
     probe_check = _check_probe(document, probe_or_reason)
     probe = probe_or_reason if isinstance(probe_or_reason, Probe) and probe_check.status == "passed" else None
     replayed = _replay(document, probe, key)
-    checks += [probe_check, _check_statistic(document, replayed), _check_tried(document, replayed)]
-    checks.append(_check_commitment(document, key, repo_id, first_seen, **hub))
+    hub = {"trusted_roots": trusted_roots, "token": token, "revision": revision}
+    checks = (
+        _check_unaltered(document, key),
+        _check_key(document, key),
+        _check_parameters(document, key),
+        probe_check,
+        _check_statistic(document, replayed),
+        _check_tried(document, replayed),
+        _check_commitment(document, key, repo_id, first_seen, **hub),
+    )
     claim = f"{document['verdict']}. {document['explanation']}"
-    return Verification(claim, tuple(checks), _taken_on_trust(document, probe_or_reason))
+    return Verification(claim, checks, _taken_on_trust(document, probe_or_reason))
 
 
 def _read(evidence: str | os.PathLike | DetectionResult) -> tuple[dict[str, Any], Probe | str]:
@@ -186,7 +181,7 @@ def _taken_on_trust(document: Mapping[str, Any], probe: Probe | str) -> tuple[st
     """What no check can tell, of those things that this evidence rests on."""
     settings = _settings_of(document)
     victim, gold, logged = (getattr(probe, name, None) is not None for name in ("victim", "gold", "logged"))
-    told = {
+    believed = {
         "The answers in the probe are the suspect's.": True,
         "The texts were not chosen by the suspect's answers, and none were left out afterwards: whoever keeps those "
         "that fit the key makes an unmarked suspect look marked.": True,
@@ -198,7 +193,7 @@ def _taken_on_trust(document: Mapping[str, Any], probe: Probe | str) -> tuple[st
         "The suspect was not seen before the day that is declared.": document.get("suspect_first_seen") is not None,
         "The evidence was made when it says, with the library versions it names.": True,
     }
-    return tuple(sentence for sentence, needed in told.items() if needed)
+    return tuple(sentence for sentence, needed in believed.items() if needed)
 
 
 # -- what the evidence says of itself
@@ -214,14 +209,9 @@ def _check_unaltered(document: Mapping[str, Any], key: WatermarkKey) -> Check:
 
 
 def _check_key(document: Mapping[str, Any], key: WatermarkKey) -> Check:
+    name, whose = "the key is the one the evidence names", f"that of the key {key.fingerprint}"
     expected = {"key_commitment": key.commitment(), "key_fingerprint": key.fingerprint}
-    return _compared(
-        "the key is the one the evidence names",
-        document,
-        expected,
-        f"that of the key {key.fingerprint}",
-        f"its commitment begins with {key.fingerprint}",
-    )
+    return _check_same(name, document, expected, whose, f"its commitment begins with {key.fingerprint}")
 
 
 def _check_parameters(document: Mapping[str, Any], key: WatermarkKey) -> Check:
@@ -230,7 +220,7 @@ def _check_parameters(document: Mapping[str, Any], key: WatermarkKey) -> Check:
     recorded = {**_settings_of(document), **{name: document[name] for name in of_the_key}}
     expected = {**key_settings(key), **of_the_key}
     agree = f"{_listed(list(expected))} agree"
-    return _compared("the parameters are the key's", recorded, expected, "what the key says", agree)
+    return _check_same("the parameters are the key's", recorded, expected, "what the key says", agree)
 
 
 def _check_probe(document: Mapping[str, Any], probe: Probe | str) -> Check:
@@ -239,10 +229,10 @@ def _check_probe(document: Mapping[str, Any], probe: Probe | str) -> Check:
         return Check(name, "failed", probe)
     expected = {"probe_digest": probe.digest(), "suspect": probe.suspect_name}
     shown = f"{probe.n_texts} texts, SHA-256 {expected['probe_digest'][:16]}…"
-    return _compared(name, document, expected, "that of the probe", shown)
+    return _check_same(name, document, expected, "that of the probe", shown)
 
 
-def _compared(name: str, recorded: Mapping[str, Any], expected: Mapping[str, Any], whose: str, passed: str) -> Check:
+def _check_same(name: str, recorded: Mapping[str, Any], expected: Mapping[str, Any], whose: str, passed: str) -> Check:
     """Whether what is recorded is what is expected; names alone are shown."""
     wrong = [each for each, value in expected.items() if each not in recorded or recorded[each] != value]
     if wrong:
@@ -300,20 +290,22 @@ def _check_statistic(document: Mapping[str, Any], replayed: dict[str, Any] | Che
     if isinstance(replayed, Check):
         return replayed
     document = {**document, "explanation": str(document["explanation"]).replace(*_REWORDED)}
-    elsewhere = {*_OF_THE_KEY, *_OF_THE_CLAIM, *_DERIVED}
-    if document.get("mac") is None:
-        elsewhere.add("explanation")  # earlier versions said nothing of commitments there
-    compared = [each for each in replayed if each not in elsewhere]
+    derived = {
+        "p_value": _power(document["log10_p"]),
+        "p_bound": _power(document["log10_bound"]),
+        "committed": replayed["committed"],
+    }
+    # Without an authentication code it is an earlier version's, which said nothing of commitments in its explanation.
+    skipped = _COMPARED_ELSEWHERE if document.get("mac") is not None else {*_COMPARED_ELSEWHERE, "explanation"}
+    compared = [each for each in replayed if each not in skipped and each not in derived]
     wrong = [each for each in compared if not _agree(document[each], replayed[each])]
-    derived = {"p_value": _power(document["log10_p"]), "p_bound": _power(document["log10_bound"])}
-    derived["committed"] = replayed["committed"]
-    wrong += [each for each in _DERIVED if each in document and not _agree(document[each], derived[each], 0.0)]
+    wrong += [each for each in derived if each in document and not _agree(document[each], derived[each], 0.0)]
     unknown = set(document) - set(replayed)
     if unknown:
         return Check(_FIGURES, "failed", f"the evidence holds what drw_hf does not write: {_listed(sorted(unknown))}")
     if wrong:
-        told = [_told(each, document[each], replayed[each]) for each in wrong]
-        return Check(_FIGURES, "failed", f"computed again, these differ: {_listed(told)}")
+        differing = [_with_both_values(each, document[each], replayed[each]) for each in wrong]
+        return Check(_FIGURES, "failed", f"computed again, these differ: {_listed(differing)}")
     return Check(_FIGURES, "passed", f"computed again, all {len(compared)} agree within {TOLERANCE:g}")
 
 
@@ -352,21 +344,14 @@ def _power(log10: Any) -> float:
     return 10.0**log10 if type(log10) in (int, float) and log10 <= 0.0 else math.nan
 
 
-def _told(name: str, recorded: Any, computed: Any) -> str:
+def _with_both_values(name: str, recorded: Any, computed: Any) -> str:
     """A field with both its values, where they are single numbers."""
-    if not all(type(value) in (int, float, type(None)) for value in (recorded, computed)):
-        return name
-    return f"{name} (recorded {recorded}, computed {computed})"
+    are_numbers = {type(recorded), type(computed)} <= {int, float, type(None)}
+    return f"{name} (recorded {recorded}, computed {computed})" if are_numbers else name
 
 
-def _printable(text: str) -> str:
-    """Text on one line: what others wrote must not draw checks of its own on a terminal."""
-    return "".join(letter if letter.isprintable() else "\ufffd" for letter in text)
-
-
-def _listed(names: Iterable[str], most: int = 5) -> str:
-    names = list(names)
-    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
 
 
 # -- the commitment
@@ -395,10 +380,10 @@ def _check_commitment(
         return Check(name, "failed", f"uncommitted: {error}")
     except HubError as error:
         return Check(name, "open", str(error))
-    return Check(name, *_compare(record, document.get("commitment"), moments[0]))
+    return Check(name, *_judge_dates(record, document.get("commitment"), moments[0]))
 
 
-def _compare(record: CommitmentRecord, recorded: Any, first_seen: datetime) -> tuple[Status, str]:
+def _judge_dates(record: CommitmentRecord, recorded: Any, first_seen: datetime) -> tuple[Status, str]:
     """Whether what was found is older than the suspect: proven, on the owner's word, or not at all."""
     stamp = record.timestamp
     if stamp is not None and stamp.time + (stamp.accuracy or timedelta()) < first_seen:

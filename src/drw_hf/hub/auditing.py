@@ -1,6 +1,5 @@
 """`audit`: does a key lie open in a repository, now or anywhere in its history?"""
 
-import struct
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
@@ -15,19 +14,14 @@ from ..errors import HubError, KeyPointerError
 from ..keys import sealing
 from ..keys.files import ARRAYS_FILE, FORMAT, KEY_FILE, POINTER_FILE, RING_FILE, RING_FORMAT, SEALED_ARRAYS, parse_json
 from ..repositories.history import History
+from ..wording import printable
 from .pull import Pointer
 
-SEALED, PLAIN, WEAK, PASSPHRASE, EVIDENCE, DAMAGED = (
-    "sealed key",
-    "plain key",
-    "weakly sealed key",
-    "passphrase",
-    "evidence",
-    "damaged key file",
-)
-_OURS = tuple(PurePosixPath(name).stem for name in (KEY_FILE, RING_FILE))
+SEALED, PLAIN, WEAK = "sealed key", "plain key", "weakly sealed key"
+PASSPHRASE, EVIDENCE, DAMAGED = "passphrase", "evidence", "damaged key file"
+_KEY_STEMS = tuple(PurePosixPath(name).stem for name in (KEY_FILE, RING_FILE))
 _FORMATS = (FORMAT, RING_FORMAT)
-_LARGEST = 64 * 2**20
+_LARGEST_OF_OURS = 64 * 2**20
 _LARGEST_OF_OTHERS = 4 * 2**20  # a file that is not named like ours; evidence holds a periodogram
 _ARCHIVES = (".zip", ".tar", ".gz", ".tgz", ".bz2", ".xz", ".7z", ".rar", ".zst")
 _WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".onnx", ".h5", ".msgpack", ".gguf", ".npz", ".parquet", ".arrow")
@@ -132,11 +126,11 @@ class Audit:
             where = "still there" if finding.current else "in the history only"
             whose = f" {finding.fingerprint}" if finding.fingerprint else ""
             lines.append(
-                f"  {finding.kind}{whose}: {_printable(finding.path)}, since commit {finding.commit[:12]} of "
+                f"  {finding.kind}{whose}: {printable(finding.path)}, since commit {finding.commit[:12]} of "
                 f"{finding.date:%Y-%m-%d %H:%M} UTC, {where} ({', '.join(finding.refs)})"
             )
         if self.skipped:
-            lines.append(f"  not looked into: {', '.join(map(_printable, self.skipped))}")
+            lines.append(f"  not looked into: {', '.join(map(printable, self.skipped))}")
         return "\n".join([*lines, self.advice])
 
 
@@ -155,10 +149,6 @@ def audit(repo_id: str, *, repo_type: str = "model", token: bool | str | None = 
         ``"model"``, ``"dataset"`` or ``"space"``.
     token : bool or str, optional
         Needed for a private repository.
-
-    Returns
-    -------
-    Audit
 
     Raises
     ------
@@ -188,18 +178,18 @@ def _look_through(history: History, progress: bool) -> tuple[Audit, list[Pointer
             if name == POINTER_FILE:
                 with suppress(KeyPointerError):
                     pointers[Pointer.parse(content, POINTER_FILE)] = None
-            classified = classify(name, content)
-            if classified is not None:
-                place = (file.path, file.blob_id)
-                kind, fingerprint = classified
-                known = findings.get(place) or Finding(
-                    kind, file.path, snapshot.commit, snapshot.date, (), False, fingerprint
-                )
-                findings[place] = replace(
-                    known,
-                    refs=tuple(sorted({*known.refs, *snapshot.refs})),
-                    current=known.current or snapshot.commit in tips.values(),
-                )
+                continue
+            kind, fingerprint = classify(name, content)
+            if kind is None:
+                continue
+            place = (file.path, file.blob_id)
+            first = Finding(kind, file.path, snapshot.commit, snapshot.date, (), False, fingerprint)
+            known = findings.get(place, first)
+            findings[place] = replace(
+                known,
+                refs=tuple(sorted({*known.refs, *snapshot.refs})),
+                current=known.current or snapshot.commit in tips.values(),
+            )
     audit = Audit(history.repo_id, private, n_commits, tuple(findings.values()), tuple(sorted(skipped)))
     return audit, list(pointers)
 
@@ -216,30 +206,27 @@ def _exposed_behind(pointer: Pointer, token: bool | str | None, progress: bool) 
 
 
 def _is_ours_by_name(path: str) -> bool:
-    return any(stem in PurePosixPath(path).name.lower() for stem in _OURS)
+    return any(stem in PurePosixPath(path).name.lower() for stem in _KEY_STEMS)
 
 
 def _is_read(file: RepoFile) -> bool:
-    if _is_ours_by_name(file.path):
-        return file.size <= _LARGEST and not file.path.lower().endswith(_ARCHIVES)
-    return file.size <= _LARGEST_OF_OTHERS and not file.path.lower().endswith((*_ARCHIVES, *_WEIGHTS))
+    largest, others = (_LARGEST_OF_OURS, ()) if _is_ours_by_name(file.path) else (_LARGEST_OF_OTHERS, _WEIGHTS)
+    return file.size <= largest and not file.path.lower().endswith((*_ARCHIVES, *others))
 
 
-def classify(name: str, content: bytes) -> tuple[str, str | None] | None:
-    """What kind of file of ours a file is, and the fingerprint of its key; None for anybody else's."""
-    if name == POINTER_FILE:
-        return None
+def classify(name: str, content: bytes) -> tuple[str | None, str | None]:
+    """What kind of file of ours a file is (None for anybody else's), and the fingerprint of its key."""
     if name.lower().endswith(PurePosixPath(ARRAYS_FILE).suffix):
-        return _classify_arrays(content)
+        return _classify_arrays(content), None
     document = parse_json(content)
-    kinds = [found for part in _parts(document) if (found := _classify_part(part)) is not None]
-    if kinds:  # a file may hold several; the worst is what counts
-        return min(kinds, key=lambda found: found[0] == SEALED)
+    found = [(kind, fingerprint) for kind, fingerprint in map(_classify_part, _parts(document)) if kind is not None]
+    if found:  # a file may hold several; the worst is what counts
+        return min(found, key=lambda kind_and_key: kind_and_key[0] == SEALED)
     broken = document is None and any(f'"{form}"'.encode() in content for form in _FORMATS)
-    return (DAMAGED, None) if broken or _is_ours_by_name(name) else None
+    return (DAMAGED if broken or _is_ours_by_name(name) else None), None
 
 
-def _classify_part(part: dict[str, Any]) -> tuple[str, str | None] | None:
+def _classify_part(part: dict[str, Any]) -> tuple[str | None, str | None]:
     fingerprint = str(part.get("commitment") or part.get("key_commitment") or "")[:16] or None
     if part.get("format") in _FORMATS:
         if part.get("sealed") is not True or "key" in part:
@@ -250,7 +237,7 @@ def _classify_part(part: dict[str, Any]) -> tuple[str, str | None] | None:
         return EVIDENCE, fingerprint
     if {"secret", "special_token_ids", "epsilon"} <= part.keys():
         return PLAIN, fingerprint
-    return (PASSPHRASE, None) if isinstance(part.get("passphrase"), str) else None
+    return (PASSPHRASE if isinstance(part.get("passphrase"), str) else None), None
 
 
 def _parts(document: Any) -> Iterator[dict[str, Any]]:
@@ -265,15 +252,9 @@ def _parts(document: Any) -> Iterator[dict[str, Any]]:
             waiting += part
 
 
-def _classify_arrays(content: bytes) -> tuple[str, str | None]:
+def _classify_arrays(content: bytes) -> str:
     """By the names of its tensors, which stand at a safetensors file's head."""
-    size = struct.unpack("<Q", content[:8])[0] if len(content) >= 8 else 0
-    header = parse_json(content[8 : 8 + size])
+    header = parse_json(content[8 : 8 + int.from_bytes(content[:8], "little")])
     if not isinstance(header, dict):
-        return DAMAGED, None
-    return (SEALED if SEALED_ARRAYS in header else PLAIN), None
-
-
-def _printable(text: str) -> str:
-    """A file's name without what would draw on a terminal."""
-    return "".join(letter if letter.isprintable() else "?" for letter in text)
+        return DAMAGED
+    return SEALED if SEALED_ARRAYS in header else PLAIN

@@ -8,7 +8,7 @@ import copy
 import re
 from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeGuard, cast
 
 import yaml
 from huggingface_hub import EvalResult, ModelCardData
@@ -41,7 +41,6 @@ _WORDS = {
 _TAGS = ("drw_hf", "transformers", "watermark", "distillation-resistant-watermarking")
 _OUTPUTS = ("clean", "protected")
 _BOOLEAN = re.compile(r"(?:true|True|TRUE|false|False|FALSE)$")
-_NAME = re.compile(r"[\w@%][\w@%.,:+() /-]*")  # what stands in a table and in a sentence without breaking them
 
 
 def model_card(
@@ -95,11 +94,12 @@ def model_card(
         )
     words = _WORDS[config.task]
     measured = _checked_metrics(metrics)
-    _check_dataset(dataset)
+    no_place = "a path on this machine has no place in a card"
+    # A data set has at most one slash, as in owner/name: more of them, or one in front, make it the path of a folder.
+    if dataset is not None and (not _is_name(dataset) or dataset.count("/") > 1):
+        raise ConfigurationError(f"dataset= is not the Hub id or the name of a data set; {no_place}")
     if base_model is not None and not is_hub_id(base_model):
-        raise ConfigurationError(
-            "base_model= is no Hub id (name or owner/name); a path on this machine has no place in a card"
-        )
+        raise ConfigurationError(f"base_model= is no Hub id (name or owner/name); {no_place}")
     given: dict[str, Any] = {
         "language": language if language is None or isinstance(language, str) else list(language),
         "license": license,
@@ -108,7 +108,12 @@ def model_card(
     base_model = base_model or hub_name_of(cast(PreTrainedConfig, config.victim_config))
     existing = (existing or "").removeprefix("\ufeff")
     old_metadata, block, body = _split(existing)
-    results = _eval_results(measured, dataset, words["pipeline_tag"])
+    results = [
+        EvalResult(words["pipeline_tag"], dataset, dataset, name, row[output], metric_name=f"{name} ({output} output)")
+        for name, row in measured.items()
+        for output in _OUTPUTS
+        if dataset
+    ]
     ours = ModelCardData(
         **{**given, "base_model": base_model},
         library_name="drw_hf",
@@ -170,13 +175,11 @@ _Loader.yaml_implicit_resolvers = {
 def _split(text: str) -> tuple[dict[Any, Any], str | None, str]:
     """A card's metadata, the block they stand in, and the rest; a block that is no metadata is part of the rest."""
     match = REGEX_YAML_BLOCK.search(text)
-    if match is None:
-        return {}, None, text
     try:
-        metadata = yaml.load(match.group(2), Loader=_Loader)
+        metadata = yaml.load(match.group(2), Loader=_Loader) if match else None
     except Exception:  # YAMLError, or whatever a value's constructor trips over
-        return {}, None, text
-    if not isinstance(metadata, dict | None):
+        match = None
+    if match is None or not isinstance(metadata, dict | None):
         return {}, None, text
     return metadata or {}, text[: match.end()], text[match.end() :]
 
@@ -245,25 +248,6 @@ def _model_name(metadata: Mapping[Any, Any], base_model: str | None) -> str:
     return f"{base_model.split('/')[-1]}, protected by drw_hf" if base_model else "protected by drw_hf"
 
 
-def _eval_results(
-    metrics: Mapping[str, Mapping[str, Any]], dataset: str | None, pipeline_tag: str
-) -> list[EvalResult]:
-    if not dataset:
-        return []
-    return [
-        EvalResult(
-            task_type=pipeline_tag,
-            dataset_type=dataset,
-            dataset_name=dataset,
-            metric_type=name,
-            metric_name=f"{name} ({output} output)",
-            metric_value=row[output],
-        )
-        for name, row in metrics.items()
-        for output in _OUTPUTS
-    ]
-
-
 # -- what may go into a card
 
 
@@ -275,7 +259,7 @@ def _checked_metrics(metrics: Any) -> dict[str, dict[str, Any]]:
         )
     checked = {}
     for name, row in (metrics or {}).items():
-        if not isinstance(name, str) or not _NAME.fullmatch(name):
+        if not _is_name(name):
             raise ConfigurationError(f"metrics: {name!r} is no name of a metric; give a short one such as 'accuracy'")
         if not isinstance(row, Mapping) or not set(_OUTPUTS) <= set(row) <= {*_OUTPUTS, "n"}:
             found = sorted(map(str, row)) if isinstance(row, Mapping) else type(row).__name__
@@ -286,15 +270,10 @@ def _checked_metrics(metrics: Any) -> dict[str, dict[str, Any]]:
             if not is_number(row[output]):
                 raise ConfigurationError(f"metrics[{name!r}][{output!r}] is {row[output]!r}; expected a finite number")
         n = whole_number(f"metrics[{name!r}]['n']", row["n"], error=ConfigurationError) if "n" in row else ""
-        checked[name] = {**{output: float(row[output]) for output in _OUTPUTS}, "n": n}
+        checked[name] = {"clean": float(row["clean"]), "protected": float(row["protected"]), "n": n}
     return checked
 
 
-def _check_dataset(dataset: Any) -> None:
-    if dataset is None:
-        return
-    # At most one slash, as in owner/name: more of them, or one in front, make it the path of a folder.
-    if not isinstance(dataset, str) or not _NAME.fullmatch(dataset) or dataset.count("/") > 1:
-        raise ConfigurationError(
-            "dataset= is not the Hub id or the name of a data set; a path on this machine has no place in a card"
-        )
+def _is_name(value: Any) -> TypeGuard[str]:
+    """Whether this stands in a table and in a sentence without breaking them."""
+    return isinstance(value, str) and re.fullmatch(r"[\w@%][\w@%.,:+() /-]*", value) is not None

@@ -16,9 +16,9 @@ from typing import Any, Unpack
 from huggingface_hub import HfApi, constants
 
 from ..errors import HubError, KeyFileError, KeyPointerError, RevisionMissingError
-from ..keys.files import KINDS, POINTER_FILE, FileKind, kind_of, parse_json, read_envelope, write_atomically
+from ..keys.files import KINDS, POINTER_FILE, FileKind, kind_of, read_envelope, write_atomically
 from ..keys.kept import PullOptions
-from ..repositories.requests import hub_errors, read_file
+from ..repositories.requests import hub_errors, parse_object, read_file
 from ..watermark.configuration import is_hub_id
 
 POINTER_FORMAT, POINTER_VERSION = "drw-hf-key-pointer", 1
@@ -92,9 +92,10 @@ class Pointer:
     @classmethod
     def parse(cls, content: bytes, name: str) -> "Pointer":
         """From its file's content; ``name`` is for the error."""
-        document = parse_json(content)
-        document = document if isinstance(document, dict) and document.get("format") == POINTER_FORMAT else {}
-        if document and document.get("version") != POINTER_VERSION:
+        document = parse_object(content)
+        if document.get("format") != POINTER_FORMAT:
+            document = {}
+        elif document.get("version") != POINTER_VERSION:
             raise KeyPointerError(
                 f"{name} has format version {document.get('version')!r}, this drw_hf reads {POINTER_VERSION}; update "
                 "drw_hf"
@@ -194,10 +195,8 @@ def _key_at(place: Place, commit: str, kinds: Sequence[FileKind] = KINDS) -> Pat
 
 
 def _warn_if_public(place: Place) -> None:
-    if place.offline:
-        return
     with contextlib.suppress(HubError), hub_errors(place.repo_id):
-        if not HfApi().repo_info(place.repo_id, token=place.token).private:
+        if not place.offline and not HfApi().repo_info(place.repo_id, token=place.token).private:
             warnings.warn(
                 f"the key in {place.repo_id} is plain and the repository is public: anybody can read it, and remove "
                 "or forge its mark; make a new key (see `drw-hf audit`)",

@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatch
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, Unpack
 
 from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi, constants
@@ -16,15 +16,15 @@ from huggingface_hub.errors import RepositoryNotFoundError
 
 from ..checks import check_options
 from ..errors import ConfigurationError, HubError, KeyMismatchError, MissingKeyError, PlainKeyRefusedError
-from ..evidence.commitments import commitment_files, refuse_anything_else
+from ..evidence.commitments import missing_files
 from ..evidence.timestamps import request_timestamp
 from ..keys.binding import tokenizer_fingerprint
-from ..keys.files import KINDS, POINTER_FILE, parse_json
+from ..keys.files import KINDS, POINTER_FILE
 from ..keys.kept import KeptSecret, KeyPushOptions, PushOptions
 from ..keys.key import WatermarkKey
 from ..keys.ring import KeyRing
 from ..keys.sealing import check_passphrase
-from ..repositories.requests import full_name, hub_errors, read_file
+from ..repositories.requests import full_name, hub_errors, parse_object, read_file
 from ..watermark.modeling import ModelPushOptions, _WatermarkedModel
 from .card import model_card
 from .handler import handler_files
@@ -66,24 +66,18 @@ class Repository:
 
     def read(self, path: str) -> bytes | None:
         """A file's content at the head."""
-        if path not in self.files:
-            return None
-        return read_file(self.repo_id, path, self.head, token=self.api.token)
+        return read_file(self.repo_id, path, self.head, token=self.api.token) if path in self.files else None
 
     def key_there(self, subfolder: str = "") -> KeyThere | None:
         """The key that lies here, that is pointed to from here, or that a model here was protected with."""
-        own = [kind.file for kind in KINDS]
-        for name in [*own, POINTER_FILE, *([] if subfolder else ["config.json"])]:
+        for name in (*(kind.file for kind in KINDS), POINTER_FILE):
             content = self.read(join(subfolder, name))
-            if content is None:
-                continue
-            document = parse_json(content)
-            document = document if isinstance(document, dict) else {}
-            commitment = document.get("key_commitment" if name == "config.json" else "commitment")
-            if name == "config.json" and commitment is None:
-                continue
-            return KeyThere(str(commitment), name in own and document.get("sealed") is True, document.get("head"))
-        return None
+            if content is not None:
+                found = parse_object(content)
+                sealed = name != POINTER_FILE and found.get("sealed") is True
+                return KeyThere(str(found.get("commitment")), sealed, found.get("head"))
+        config = {} if subfolder else parse_object(self.read("config.json") or b"")
+        return KeyThere(str(config["key_commitment"]), False) if config.get("key_commitment") is not None else None
 
     def commit(
         self, files: Mapping[str, Path | bytes], delete: set[str], message: str, *, plain: bool, **options: Any
@@ -98,14 +92,9 @@ class Repository:
         deletions = [CommitOperationDelete(path) for path in sorted(delete & self.files - files.keys())]
         with hub_errors(self.repo_id, "pushing to", self.revision):
             if plain:
-                others = [addition for path, addition in additions.items() if _name(path) not in _KEY_FILES]
-                self.api.preupload_lfs_files(
-                    self.repo_id,
-                    others,
-                    revision=self.revision,
-                    create_pr=options.get("create_pr"),
-                    free_memory=False,
-                )
+                others = [added for path, added in additions.items() if PurePosixPath(path).name not in _KEY_FILES]
+                target: dict[str, Any] = {"revision": self.revision, "create_pr": options.get("create_pr")}
+                self.api.preupload_lfs_files(self.repo_id, others, free_memory=False, **target)
                 if _visibility(self.api, self.repo_id) is not True:
                     raise _refusal(self.repo_id, "it turned public meanwhile")
             try:
@@ -128,11 +117,10 @@ class Repository:
 
     def _refuse_ignored(self, files: Mapping[str, Path | bytes]) -> None:
         """Refuse a repository that would leave the key out: the Hub heeds the ``.gitignore`` it holds."""
-        patterns = [
-            line.strip("/ ") for line in (self.read(".gitignore") or b"").decode(errors="replace").splitlines()
-        ]
+        ignored = (self.read(".gitignore") or b"").decode(errors="replace").splitlines()
         for path in files:
-            if _name(path) in _KEY_FILES and any(fnmatch(_name(path), pattern) for pattern in patterns if pattern):
+            name = PurePosixPath(path).name
+            if name in _KEY_FILES and any(fnmatch(name, line.strip("/ ")) for line in ignored):
                 raise HubError(f"the .gitignore in {self.repo_id} leaves out {path}, so the key would not be pushed")
 
 
@@ -153,9 +141,9 @@ def push_model(
         )
     key_goes, timestamp_url = options.get("push_key", True), options.get("timestamp_url")
     tags, tokenizer = options.get("tags"), options.get("tokenizer")
-    about = {**(options.get("card") or {}), **({"tags": tags} if tags else {})}
-    _check_what_is_pushed(key, passphrase, options, about)
-    model_card(model, **about)  # says now, not halfway, if it cannot be written
+    card_arguments = {**(options.get("card") or {}), **({"tags": tags} if tags else {})}
+    _check_what_is_pushed(key, passphrase, options, card_arguments)
+    model_card(model, **card_arguments)  # says now, not halfway, if it cannot be written
     api = HfApi(token=options.get("token"), library_name="drw_hf")
     repo_id, key_repo_id = full_name(api, repo_id), options.get("key_repo_id")
     elsewhere = None if key_repo_id is None else full_name(api, key_repo_id)
@@ -187,14 +175,14 @@ def push_model(
         }
         existing = repository.read(CARD)
         text = None if existing is None else existing.decode(errors="surrogateescape")
-        files[CARD] = model_card(model, existing=text, **about).encode(errors="surrogateescape")
+        files[CARD] = model_card(model, existing=text, **card_arguments).encode(errors="surrogateescape")
         if options.get("handler"):
             files.update(_handler_beside(repository))
         if commitment is not None:
-            files.update(_missing_commitment(repository, commitment, timestamp_url, stamp))
+            files.update(missing_files(commitment, repo_id, repository.read, timestamp_url, stamp))
         if elsewhere is not None:  # into a folder of its own
-            into: KeyPushOptions = {"subfolder": key.fingerprint, "replace_key": options.get("replace_key", False)}
-            pushed = _push_key(api, key, elsewhere, passphrase, into)
+            replaces, token = options.get("replace_key", False), options.get("token")
+            pushed = push_key(key, elsewhere, passphrase, subfolder=key.fingerprint, replace_key=replaces, token=token)
             pointer = Pointer(elsewhere, pushed.oid, key.fingerprint, key.identity)
             files[POINTER_FILE] = (json.dumps(pointer.to_document(), indent=2) + "\n").encode()
         elif key_goes:
@@ -218,10 +206,7 @@ def push_key(key: KeptSecret, repo_id: str, passphrase: str | None, **options: U
     if passphrase is not None:
         check_passphrase(passphrase)
     api = HfApi(token=options.get("token"), library_name="drw_hf")
-    return _push_key(api, key, full_name(api, repo_id), passphrase, options)
-
-
-def _push_key(api: HfApi, key: KeptSecret, repo_id: str, passphrase: str | None, options: KeyPushOptions) -> Any:
+    repo_id = full_name(api, repo_id)
     plain, subfolder = passphrase is None, options.get("subfolder", "")
     _refuse_open_place(api, repo_id, options.get("private", True), plain)
     repository = open_repository(api, repo_id, options, plain)
@@ -252,7 +237,7 @@ def open_repository(api: HfApi, repo_id: str, options: PushOptions, plain: bool)
 
 
 def _check_what_is_pushed(
-    key: KeptSecret, passphrase: str | None, options: ModelPushOptions, about: Mapping[str, Any]
+    key: KeptSecret, passphrase: str | None, options: ModelPushOptions, card_arguments: Mapping[str, Any]
 ) -> None:
     if not options.get("push_key", True):
         for name, value in (("a passphrase", passphrase), ("key_repo_id", options.get("key_repo_id"))):
@@ -260,7 +245,7 @@ def _check_what_is_pushed(
                 raise ConfigurationError(f"push_key=False pushes no key, so {name} has no use; leave one of them out")
     if passphrase is not None:
         check_passphrase(passphrase)
-    unknown = about.keys() - _CARD_ARGUMENTS
+    unknown = card_arguments.keys() - _CARD_ARGUMENTS
     if unknown:
         raise ConfigurationError(f"card={sorted(unknown)}: expected some of {sorted(_CARD_ARGUMENTS)}")
     tokenizer, known = options.get("tokenizer"), key.binding.tokenizer_fingerprint
@@ -336,19 +321,6 @@ def _commitment_of(key: WatermarkKey | KeyRing, timestamp_url: str | None) -> st
     return key.commitment()
 
 
-def _missing_commitment(
-    repository: Repository, commitment: str, timestamp_url: str | None, token: bytes | None
-) -> dict[str, bytes]:
-    """The files of a commitment that are not there yet: an earlier time stamp is worth more than a later one."""
-    text, stamp = commitment_files(commitment, b"")
-    refuse_anything_else({path: repository.read(path) for path in (text, stamp)}, commitment, repository.repo_id)
-    if token is None and timestamp_url is not None and stamp not in repository.files:
-        token = request_timestamp(commitment, timestamp_url)
-    return {
-        path: content for path, content in commitment_files(commitment, token).items() if path not in repository.files
-    }
-
-
 def _handler_beside(repository: Repository) -> dict[str, bytes]:
     """The endpoint's files, without taking anything of the owner's away."""
     files = handler_files()
@@ -362,7 +334,3 @@ def _handler_beside(repository: Repository) -> dict[str, bytes]:
         kept = [line for line in requirements.splitlines() if not re.match(rb"\s*drw[-_.]hf\b", line, re.IGNORECASE)]
         files["requirements.txt"] = b"\n".join([*kept, files["requirements.txt"]])
     return files
-
-
-def _name(path: str) -> str:
-    return path.rsplit("/", 1)[-1]

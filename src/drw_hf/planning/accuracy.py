@@ -10,12 +10,13 @@ import math
 from dataclasses import dataclass
 from typing import Any, Unpack
 
+import datasets
 import numpy as np
 
 from ..asking.labelling import LABELS, PROBABILITIES, UNANSWERED, label_with_teacher
 from ..asking.options import AskingOptions
 from ..asking.questions import find_gold_column
-from ..checks import check_choice, class_numbers, distributions, integers, label_number, whole_number
+from ..checks import check_choice, class_names, class_numbers, distributions, integers, label_number, whole_number
 from ..errors import DatasetError, InvalidInputError, KeyMismatchError, MissingKeyError, UnsupportedModelError
 from ..keys.binding import labels_of
 from ..keys.choices import LABEL_KINDS, LabelKind
@@ -117,10 +118,6 @@ def accuracy_bounds(
     sample_all : bool
         For hard labels: unmarked ones are drawn too, from p̂, not argmax.
 
-    Returns
-    -------
-    AccuracyBounds
-
     Notes
     -----
     The average is over keys whose hashes are uniform and independent, law ``"direct"``. Under law ``"paper"`` phase
@@ -139,24 +136,20 @@ def accuracy_bounds(
     check_target(settings, p.shape[1])
     check_choice("label_kind", label_kind, LABEL_KINDS)
     epsilon, tau = settings.epsilon, settings.tau
-    top, squares = p.max(axis=1), (p**2).sum(axis=1)
-    clean = float(top.mean())
+    unmarked, squares = p.max(axis=1), (p**2).sum(axis=1)
+    clean, paper_bound = float(unmarked.mean()), None
     if label_kind == "soft":
-        unmarked = top
         average, worst, may_change = _argmax_after_marking(p, settings)
         paper_bound = clean - tau * (0.5 + epsilon) * float(may_change.mean())
     else:
-        unmarked = squares if sample_all else top
         average, worst = _draw_after_marking(p, settings)
-        paper_bound = (1.0 - tau) * clean + tau / (1.0 + 2.0 * epsilon) * float(squares.mean())
+        if sample_all:
+            unmarked = squares
+        else:
+            paper_bound = (1.0 - tau) * clean + tau / (1.0 + 2.0 * epsilon) * float(squares.mean())
     marked = tau * ((p.argmax(axis=1) == settings.target) | (settings.scope == "all"))
-    return AccuracyBounds(
-        clean=clean,
-        expected=float((unmarked - marked * (unmarked - average)).mean()),
-        bound=float((unmarked - marked * (unmarked - worst)).mean()),
-        paper_bound=None if label_kind == "hard" and sample_all else paper_bound,
-        n=len(p),
-    )
+    expected, bound = (float((unmarked - marked * (unmarked - after)).mean()) for after in (average, worst))
+    return AccuracyBounds(clean, expected, bound, paper_bound, len(p))
 
 
 def check_target(settings: MarkSettings, n_classes: int) -> None:
@@ -214,10 +207,6 @@ def calibration_error(probabilities: Any, labels: Any, n_bins: int = 15) -> Cali
     n_bins : int
         Into how many bins the confidences in [0, 1] are sorted.
 
-    Returns
-    -------
-    Calibration
-
     Notes
     -----
     Few items make the error look larger than it is: with k items per bin, a calibrated model's comes out at up to
@@ -246,16 +235,9 @@ def calibration_error(probabilities: Any, labels: Any, n_bins: int = 15) -> Cali
     confidence_sums, right_sums = (np.bincount(bins, weights=each, minlength=n_bins) for each in (confidence, right))
     with np.errstate(invalid="ignore"):  # 0/0, an empty bin
         bin_confidence, bin_accuracy = confidence_sums / counts, right_sums / counts
-    return Calibration(
-        ece=float(np.abs(right_sums - confidence_sums).sum() / len(p)),
-        confidence=float(confidence.mean()),
-        accuracy=float(right.mean()),
-        n=len(p),
-        bin_edges=edges,
-        bin_confidence=bin_confidence,
-        bin_accuracy=bin_accuracy,
-        bin_counts=counts,
-    )
+    ece = float(np.abs(right_sums - confidence_sums).sum() / len(p))
+    means = float(confidence.mean()), float(right.mean())
+    return Calibration(ece, *means, len(p), edges, bin_confidence, bin_accuracy, counts)
 
 
 def predict_accuracy(
@@ -311,8 +293,7 @@ def predict_accuracy(
         sample_all = protected and model.config.sample_all
     with model.watermark_disabled() if protected else contextlib.nullcontext():
         labelled = label_with_teacher(model, dataset, tokenizer, **asking)
-    feature = labelled.features[LABELS]
-    labels = tuple(getattr(feature, "feature", feature).names)
+    labels = tuple(class_names(labelled.features[LABELS]) or ())
     key = key.template() if isinstance(key, KeyRing) else key
     if isinstance(key, WatermarkKey) and labels != tuple(key.labels):
         raise KeyMismatchError(
@@ -380,15 +361,12 @@ def measure_accuracy(
     with victim.watermark_disabled():
         clean = label_with_teacher(victim, dataset, tokenizer, **asking)[LABELS][:]
     hits = {"clean": _hits(clean, right, column), "protected": _hits(protected, right, column)}
-    n = len(hits["clean"])
-    if n == 0:
+    if not hits["clean"]:
         raise DatasetError(f"no row has both an answer and a label in the column {column!r}: nothing can be measured")
-    return {"accuracy": {**{name: float(np.mean(found)) for name, found in hits.items()}, "n": n}}
+    return {"accuracy": {**{name: float(np.mean(found)) for name, found in hits.items()}, "n": len(hits["clean"])}}
 
 
 def _check_one_split(dataset: Any) -> None:
-    import datasets
-
     if not isinstance(dataset, datasets.Dataset):
         raise DatasetError(f"expected a datasets.Dataset (one split), got {type(dataset).__name__}")
 

@@ -65,10 +65,8 @@ class PlanRow:
     expected_cost, largest_cost : float
         The accuracy that the mark costs on average over keys, and at most, if the model is calibrated
         (:func:`drw_hf.planning.accuracy_bounds`).
-    n_tokens : int
-        Distinct tokens that the test has to go by.
-    n_effective : float
-        How many equally important tokens they are worth: U.
+    n_tokens, n_effective : int, float
+        Distinct tokens that the test has to go by, and how many equally important ones they are worth: U.
     effect : float
         γ, the mark on a token over the noise.
     z_score : float
@@ -113,7 +111,7 @@ class Plan:
     n_tokens : int
         Distinct tokens of these (if the thief asks less than the sample: how many are expected among the questions).
     n_effective : float
-        U.
+        How many equally important tokens they are worth: U.
     rows : tuple of PlanRow
         One for each ε, τ and label kind that was asked for, in this order.
     """
@@ -293,17 +291,8 @@ def plan(
             "text or another hash rule"
         )
     n_tokens, n_effective = tokens_that_count(counts, queries / traffic.n_texts, student.kappa)
-    found = Plan(
-        traffic=traffic,
-        settings=settings,
-        student=student,
-        taus=tuple(map(float, taus)),
-        label_kinds=tuple(label_kinds),
-        queries=queries,
-        n_predicted=len(tokens),
-        n_tokens=n_tokens,
-        n_effective=n_effective,
-    )
+    asked_for = tuple(map(float, taus)), tuple(label_kinds), queries
+    found = Plan(traffic, settings, student, *asked_for, len(tokens), n_tokens, n_effective)
     rows = [found.predict(epsilon, tau, kind) for epsilon in epsilons for tau in taus for kind in label_kinds]
     return dataclasses.replace(found, rows=tuple(rows))
 
@@ -371,17 +360,13 @@ def key_variance(settings: MarkSettings) -> float:
 
 def mark_depth(probabilities: np.ndarray, settings: MarkSettings) -> float:
     """D: half of how far Equation 5 moves the statistic's y between z = 1 and z = −1, on average over items."""
-    p = torch.from_numpy(np.asarray(probabilities, dtype=np.float64))  # float32 could not tell a faint mark
-    ends = (perturb(p, torch.tensor(z), settings.target, settings.epsilon).numpy() for z in (1.0, -1.0))
-    highest, lowest = (_statistic_of(marked, settings.target) for marked in ends)
-    return float(np.mean(highest - lowest)) / 2.0
-
-
-def _statistic_of(p: np.ndarray, target: int) -> np.ndarray:
-    """y, as the amplitudes take it."""
-    if p.shape[1] == 2:
-        return np.clip(logit(p, target), -LOGIT_LIMIT, LOGIT_LIMIT)
-    return against_others(p, target)
+    p, target = torch.from_numpy(np.asarray(probabilities, dtype=np.float64)), settings.target  # float32 is too coarse
+    highest, lowest = (perturb(p, torch.tensor(z), target, settings.epsilon).numpy() for z in (1.0, -1.0))
+    if p.shape[1] > 2:  # y, as the amplitudes take it
+        moved = against_others(highest, target) - against_others(lowest, target)
+    else:
+        moved = np.subtract(*np.clip([logit(highest, target), logit(lowest, target)], -LOGIT_LIMIT, LOGIT_LIMIT))
+    return float(np.mean(moved)) / 2.0
 
 
 def token_weight(n: Any, asked: Any, kappa: float) -> Any:
@@ -392,23 +377,15 @@ def token_weight(n: Any, asked: Any, kappa: float) -> Any:
 def tokens_that_count(counts: np.ndarray, share: float, kappa: float) -> tuple[int, float]:
     """How many distinct tokens a thief is expected to ask, and U = (Σw)²/Σw², their effective number.
 
-    Parameters
-    ----------
-    counts : array of int
-        How often each token occurs in the sample: n_i.
-    share : float
-        How much a thief asks, over the sample. Below 1, N_i is binomial; from 1 on it is n_i times this.
-    kappa : float
-        κ of w_i = n_i/(1 + κn_i)·N_i/(N_i + 3).
+    ``counts`` say how often each token occurs in the sample, and ``share`` how much a thief asks, over the sample.
+    Below 1 the times a token is asked are binomial; from 1 on they are its count times the share.
     """
-    found = first = second = 0.0
+    sums = np.zeros(3)  # of tokens that are asked, w and w²
     for n, n_alike in zip(*np.unique(counts, return_counts=True), strict=True):
         asked, chance = _times_asked(int(n), share)
         weight = token_weight(n, asked, kappa)
-        found += n_alike * float(chance[asked > 0].sum())
-        first += n_alike * float(chance @ weight)
-        second += n_alike * float(chance @ weight**2)
-    return round(found), float(first**2 / second)
+        sums += n_alike * (np.array([asked > 0, weight, weight**2]) @ chance)
+    return round(sums[0]), float(sums[1] ** 2 / sums[2])
 
 
 def _times_asked(n: int, share: float) -> tuple[np.ndarray, np.ndarray]:

@@ -26,11 +26,6 @@ class History:
 
     File contents are kept in memory and fetched once, however many commits hold them: nothing gets into the cache,
     where a key would outlive its reader.
-
-    Parameters
-    ----------
-    repo_id, repo_type, token
-        As for :class:`huggingface_hub.HfApi`.
     """
 
     def __init__(self, repo_id: str, *, repo_type: str = "model", token: bool | str | None = None):
@@ -64,8 +59,7 @@ class History:
                 for commit in reversed(commits):
                     dates[commit.commit_id] = commit.created_at
                     leading.setdefault(commit.commit_id, []).append(revision)
-        order = list(dates)
-        with progress_bar(order, desc=f"Commits of {self.repo_id}", disable=not progress or len(order) < 10) as bar:
+        with progress_bar(dates, desc=f"Commits of {self.repo_id}", disable=not progress or len(dates) < 10) as bar:
             for commit in bar:
                 with hub_errors(self.repo_id):
                     tree = self._api.list_repo_tree(

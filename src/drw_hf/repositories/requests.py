@@ -22,20 +22,32 @@ from huggingface_hub.errors import (
 from huggingface_hub.utils import build_hf_headers, hf_raise_for_status, http_backoff
 
 from ..errors import ConfigurationError, DrwError, HubError, RepositoryAccessError, RevisionMissingError
+from ..keys.files import parse_json
 from ..watermark.configuration import is_hub_id
 
-_TRANSLATED = (
-    httpx2.HTTPError,  # HfHubHTTPError is one, and so is whatever the connection does
-    httpx2.InvalidURL,
-    ConnectionError,  # OfflineModeIsEnabled is one
-    TimeoutError,
-    HFValidationError,
-    LocalEntryNotFoundError,
-    LocalTokenNotFoundError,
-    RevisionResolutionError,
-    RuntimeError,  # uploads to LFS and Xet storage fail with a bare one
-)
 _LOG_IN = "log in as an account that may use it (`hf auth login`), or pass its token="
+_NO_ACCESS = (GatedRepoError, DisabledRepoError, RepositoryNotFoundError, LocalTokenNotFoundError)
+# What an error means, by the first class that fits.
+_MEANINGS: dict[type[Exception], str] = {
+    GatedRepoError: f"the repository is gated and {{about_token}}; ask for access on its page, then {_LOG_IN}",
+    DisabledRepoError: "the Hub has disabled the repository; ask its support why",
+    RepositoryNotFoundError: (
+        f"there is no such repository, or it is private and {{about_token}}; check the name, and {_LOG_IN}"
+    ),
+    RevisionNotFoundError: "it does not have {revision}; give a branch, a tag or a commit that it has",
+    LocalTokenNotFoundError: f"it needs a token and none was found; {_LOG_IN}",
+    OfflineModeIsEnabled: "offline mode is on; unset HF_HUB_OFFLINE to let it use the network",
+    LocalEntryNotFoundError: (
+        "the Hub cannot be reached, or is not to be asked, and the local cache does not hold the file; try again with "
+        "a connection"
+    ),
+    RevisionResolutionError: "the Hub cannot be reached to say which commit is meant; try again, or give a commit",
+    HFValidationError: "{repo_id!r} cannot be the name of a repository; expected 'user/name'",
+    httpx2.TimeoutException: "the Hub did not answer in time; try again later",
+    TimeoutError: "the Hub did not answer in time; try again later",
+    RuntimeError: "a file did not go through to the Hub's storage; try again",  # LFS and Xet raise a bare one
+}
+_TRANSLATED: tuple[type[Exception], ...] = (*_MEANINGS, httpx2.HTTPError, httpx2.InvalidURL, ConnectionError)
 
 
 @contextmanager
@@ -44,16 +56,7 @@ def hub_errors(repo_id: str, doing: str = "reading", revision: str | None = None
 
     Only calls to the Hub belong into the block. A file that a repository does not have (``EntryNotFoundError``) passes
     unchanged, and so do our own errors. The new error keeps nothing of the old one: its frames may hold the files that
-    were on their way, and its request the token.
-
-    Parameters
-    ----------
-    repo_id : str
-        The repository, for the message.
-    doing : str
-        What was being done, as in "reading" or "pushing to".
-    revision : str, optional
-        The revision that was asked for, for the message.
+    were on their way, and its request the token. The arguments are for the message.
     """
     try:
         yield
@@ -92,56 +95,38 @@ def read_file(
     return response.content
 
 
+def parse_object(content: bytes) -> dict[str, Any]:
+    """A JSON object that a repository holds; an empty one for anything else."""
+    document = parse_json(content)
+    return document if isinstance(document, dict) else {}
+
+
 def _translate(error: BaseException, repo_id: str, doing: str, revision: str | None) -> HubError:
     failed = f"{doing} {repo_id} failed"
     # A bare RuntimeError and a file missing from the cache say little; what caused them says more.
     if isinstance(error, RuntimeError | LocalEntryNotFoundError) and isinstance(error.__cause__, _TRANSLATED):
         error = error.__cause__
 
-    if isinstance(error, GatedRepoError):
-        return RepositoryAccessError(
-            f"{failed}: the repository is gated and {_who(error)}; ask for access on its page, then {_LOG_IN}"
-        )
-    if isinstance(error, DisabledRepoError):
-        return RepositoryAccessError(f"{failed}: the Hub has disabled the repository; ask its support why")
-    if isinstance(error, RepositoryNotFoundError):
-        return RepositoryAccessError(
-            f"{failed}: there is no such repository, or it is private and {_who(error)}; check the name, and {_LOG_IN}"
-        )
-    if isinstance(error, RevisionNotFoundError):
-        named = "the revision asked for" if revision is None else f"the revision {revision!r}"
-        return RevisionMissingError(
-            f"{failed}: it does not have {named}; give a branch, a tag or a commit that it has"
-        )
-    if isinstance(error, HfHubHTTPError):
-        return _translate_status(error, failed)
-    if isinstance(error, LocalTokenNotFoundError):
-        return RepositoryAccessError(f"{failed}: it needs a token and none was found; {_LOG_IN}")
-    if isinstance(error, OfflineModeIsEnabled):
-        return HubError(f"{failed}: offline mode is on; unset HF_HUB_OFFLINE to let it use the network")
-    if isinstance(error, LocalEntryNotFoundError):
-        return HubError(
-            f"{failed}: the Hub cannot be reached, or is not to be asked, and the local cache does not hold the file; "
-            "try again with a connection"
-        )
-    if isinstance(error, RevisionResolutionError):
-        return HubError(
-            f"{failed}: the Hub cannot be reached to say which commit is meant; try again, or give a commit"
-        )
-    if isinstance(error, HFValidationError):
-        return HubError(f"{failed}: {repo_id!r} cannot be the name of a repository; expected 'user/name'")
-    if isinstance(error, httpx2.TimeoutException | TimeoutError):
-        return HubError(f"{failed}: the Hub did not answer in time; try again later")
-    if isinstance(error, RuntimeError):
-        return HubError(f"{failed}: a file did not go through to the Hub's storage; try again")
-    return HubError(f"{failed}: the connection could not be made or broke ({type(error).__name__}); try again")
+    kind = next((kind for kind in _MEANINGS if isinstance(error, kind)), None)
+    if kind is None:
+        if isinstance(error, HfHubHTTPError):
+            return _translate_status(error, failed)
+        return HubError(f"{failed}: the connection could not be made or broke ({type(error).__name__}); try again")
+    meaning = _MEANINGS[kind].format(
+        about_token=_about_token(error) if isinstance(error, HfHubHTTPError) else "",
+        revision="the revision asked for" if revision is None else f"the revision {revision!r}",
+        repo_id=repo_id,
+    )
+    if kind is RevisionNotFoundError:
+        return RevisionMissingError(f"{failed}: {meaning}")
+    return (RepositoryAccessError if kind in _NO_ACCESS else HubError)(f"{failed}: {meaning}")
 
 
 def _translate_status(error: HfHubHTTPError, failed: str) -> HubError:
     status = error.response.status_code
     message = _server_message(error)
     if status in (401, 403):
-        return RepositoryAccessError(f"{failed} with status {status}{message}: {_who(error)}; {_LOG_IN}")
+        return RepositoryAccessError(f"{failed} with status {status}{message}: {_about_token(error)}; {_LOG_IN}")
     if status in (409, 412):
         advice = "somebody else changed the repository meanwhile; look at it, then try again"
     elif status == 429:
@@ -154,7 +139,7 @@ def _translate_status(error: HfHubHTTPError, failed: str) -> HubError:
     return HubError(f"{failed} with status {status}{message}: {advice}")
 
 
-def _who(error: HfHubHTTPError) -> str:
+def _about_token(error: HfHubHTTPError) -> str:
     sent = "authorization" in error.response.request.headers
     return "the token that was sent does not open it" if sent else "no token was sent"
 
