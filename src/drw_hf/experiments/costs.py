@@ -29,7 +29,6 @@ class Costs:
 
     @classmethod
     def of(cls, workshop: Workshop, tasks: Iterable[str]) -> "Costs":
-        """The costs of tasks, from a look at their data."""
         rows, tokens = {}, {}
         for task in dict.fromkeys(tasks):
             corpus = workshop.corpus(task)

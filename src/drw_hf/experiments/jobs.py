@@ -100,7 +100,6 @@ class Job:
 
     @property
     def name(self) -> str:
-        """The name its line goes by."""
         parts = [self.kind, self.task if self.student is None else self.student.name]
         if self.key_of is not None:
             parts += ["by", self.key_of.mode]
@@ -108,7 +107,6 @@ class Job:
 
     @property
     def about(self) -> dict[str, Any]:
-        """What its line begins with."""
         about: dict[str, Any] = {"job": self.name, "kind": self.kind, "task": self.task}
         return about if self.student is None else {**about, "student": self.student.settings()}
 

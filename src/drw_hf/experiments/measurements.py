@@ -27,7 +27,6 @@ class Measurement:
 
     @property
     def name(self) -> str:
-        """The name its line goes by."""
         return name_of(self.about, tuple(self.about))
 
 

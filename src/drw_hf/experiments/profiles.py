@@ -41,7 +41,6 @@ class Encoder:
         return (4 if self.pretrained else 2) * self.width
 
     def config(self, labels: Sequence[str]) -> Any:
-        """The configuration of a BERT of this shape."""
         from transformers import BertConfig
 
         return BertConfig(

@@ -93,7 +93,6 @@ class Place:
 
     @property
     def title(self) -> str:
-        """Task and profile."""
         return f"{TASKS[self.task].title}, {self.profile}"
 
     def line(self, kind: str) -> Record:

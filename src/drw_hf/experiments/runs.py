@@ -44,7 +44,6 @@ class Run:
 
     @property
     def failures(self) -> Path:
-        """Beside the lines, what went wrong."""
         return self.lines.with_suffix(".failed.jsonl")
 
     def prepare(self) -> None:
@@ -68,7 +67,6 @@ class Run:
         self.failures.unlink(missing_ok=True)
 
     def done(self) -> dict[str, Record]:
-        """The lines so far, by job."""
         return {name_of(record, self.named_by): record for record in read_lines(self.lines)}
 
     def open_jobs(self, done: Mapping[str, Any] | None = None) -> list[Any]:
@@ -82,7 +80,6 @@ class Run:
         return [job for job in self.jobs if job.name in missing]
 
     def check_finished(self) -> None:
-        """Raise if a job is not done."""
         left = self.open_jobs()
         if left:
             why = f"{self.failures} says why" if self.failures.exists() else "its workers ended before their time"

@@ -72,7 +72,6 @@ class Corpus:
         return hashlib.sha256(json.dumps([self.labels, parts], sort_keys=True).encode()).hexdigest()[:16]
 
     def texts(self, rows: Dataset) -> Dataset:
-        """The rows without their labels."""
         return rows.select_columns(list(self.task.columns))
 
     def gold(self, rows: Dataset) -> list[Any]:

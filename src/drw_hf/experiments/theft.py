@@ -61,7 +61,6 @@ class Theft:
     unseen: Dataset
 
     def key(self, **settings: Any) -> WatermarkKey:
-        """A key for the victim."""
         usual = {"tokenizer": self.tokenizer, "target": CORPORA[self.task].target, "secret": bytes(range(32))}
         return WatermarkKey.generate(self.victim, **{**usual, **settings})
 
@@ -74,7 +73,6 @@ class Theft:
         return rows.select_columns([CORPORA[self.task].column])
 
     def text(self, rows: Dataset) -> list[Any]:
-        """The probe texts of a data set."""
         return rows[CORPORA[self.task].column][:]
 
     def probe(self, suspect: Any, rows: Dataset, key: WatermarkKey, folder: Any, **options: Any) -> Probe:

@@ -87,7 +87,6 @@ class SharedMatrix:
         self.M = np.random.default_rng((seed, 0)).standard_normal((theft.victim.config.vocab_size, DIMENSION))
 
     def key_for(self, user: int) -> WatermarkKey:
-        """The key of a user, by number."""
         theft, vectors = self._theft, np.random.default_rng((self._seed, 1, user)).random((2, DIMENSION))
         v_k, v_s = 2.0 * vectors - 1.0 if self._centred else vectors
         arrays: Any = {"v_k": v_k, "v_s": v_s, "M": self.M, "scope": "predicted"}

@@ -59,7 +59,6 @@ class Workshop:
     # -- what jobs share
 
     def corpus(self, task: str) -> Corpus:
-        """The task's rows."""
         settings = self.profile.settings[task]
         return load_corpus(task, self.data, settings.rows, settings.evaluated)
 
@@ -91,11 +90,9 @@ class Workshop:
         return job.kind not in ("victim", "student", "probe") or self.path(job).exists()
 
     def victim(self, task: str) -> torch.nn.Module:
-        """The trained victim."""
         return self.load(Job("victim", task))
 
     def load(self, job: Job) -> torch.nn.Module:
-        """A model that a job made."""
         return PLAIN[TASKS[job.task].kind].from_pretrained(self.path(job)).eval().to(PartialState().device)
 
     def weights(self, job: Job) -> str:
@@ -151,7 +148,6 @@ class Workshop:
     # -- the kinds of jobs
 
     def do(self, job: Job) -> dict[str, Any]:
-        """Do a job; returns its record."""
         return getattr(self, f"_do_{job.kind}")(job)
 
     def _do_victim(self, job: Job) -> dict[str, Any]:
