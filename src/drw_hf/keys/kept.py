@@ -123,9 +123,10 @@ class KeptSecret(ABC):
 
     @forgets_locals
     def push_to_hub(self, repo_id: str, *, passphrase: str | None = None, **options: Unpack[KeyPushOptions]) -> str:
-        """Push it alone into a repository: sealed anywhere, plain into a private one only.
+        """Push it alone into a repository, and return the commit's address.
 
-        A later state of the same ring takes an earlier one's place.
+        Sealed with ``passphrase`` it may lie anywhere. A plain one is refused, before anything is uploaded, where the
+        repository is not known to be private. A later state of the same ring takes an earlier one's place.
 
         Parameters
         ----------
@@ -137,16 +138,6 @@ class KeptSecret(ABC):
             ``subfolder``: where in the repository, so that one can hold several keys. ``replace_key``: let it take
             the place of another one, which stays in the repository's history. ``private``, ``commit_message``,
             ``token``, ``revision``, ``create_pr``: as in transformers.
-
-        Returns
-        -------
-        str
-            The commit's address.
-
-        Raises
-        ------
-        PlainKeyRefusedError
-            Before anything is uploaded, for a plain one and a repository that is not known to be private.
         """
         from ..hub.push import push_key
 

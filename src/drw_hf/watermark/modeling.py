@@ -28,7 +28,7 @@ from ..errors import (
     MissingKeyError,
     UnsupportedModelError,
 )
-from ..keys.binding import Binding, labels_of, pad_token_id_of, plain_config, task_of, vocab_size_of
+from ..keys.binding import Binding, labels_of, plain_config, task_of, vocab_size_of
 from ..keys.choices import LabelKind, Sampling, Task
 from ..keys.files import refuse_model_beside_plain_key
 from ..keys.frames import forgets_locals
@@ -316,8 +316,9 @@ class _WatermarkedModel(PreTrainedModel):
         keys: Keys,
         generator: torch.Generator | None,
     ) -> Any:
+        pad_token_id = getattr(self.config.get_text_config(), "pad_token_id", None)
         # Query itself says what is wrong where there are no ids.
-        query = Query(cast(torch.Tensor, input_ids), attention_mask, token_type_ids, pad_token_id_of(self.config))
+        query = Query(cast(torch.Tensor, input_ids), attention_mask, token_type_ids, pad_token_id)
         logits = protect(outputs.logits, query, keys, self._output_options(), generator)
         return type(outputs)(**{**outputs, "logits": logits})
 
