@@ -95,11 +95,10 @@ class Binding:
             added = (index for index, token in tokenizer.added_tokens_decoder.items() if token.special)
             special_token_ids = {*tokenizer.all_special_ids, *added}
         special = _sorted_ids("special_token_ids", special_token_ids)
-        if separator_token_ids is None and tokenizer is None:
-            separator_token_ids = special
-        elif separator_token_ids is None:  # not the unknown token, which stands inside a text
+        if separator_token_ids is None:  # not the unknown token, which stands inside a text
             names = ("sep_token_id", "eos_token_id", "cls_token_id", "bos_token_id")
-            separator_token_ids = {getattr(tokenizer, name, None) for name in names} & set(special)
+            between = special if tokenizer is None else [getattr(tokenizer, name, None) for name in names]
+            separator_token_ids = [index for index in special if index in between]
         return cls(
             task=found,
             labels=labels_of(config),

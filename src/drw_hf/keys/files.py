@@ -60,9 +60,9 @@ SEALED_ARRAYS = "drw_hf.sealed"  # the one tensor of a sealed arrays file: a non
 _NONCE_BYTES = 12
 
 # Files by which a folder is known to hold a model or a Trainer's output, which people push as a whole.
-_WEIGHTS = ("*.safetensors.index.json", "model*.safetensors", "pytorch_model*.bin", "adapter_config.json")
-_WEIGHTS += ("training_args.bin", "trainer_state.json", "checkpoint-*")
-_BESIDE = ("config.json", "tokenizer_config.json", *_WEIGHTS)
+_WEIGHTS = ["*.safetensors.index.json", "model*.safetensors", "pytorch_model*.bin", "adapter_config.json"]
+_WEIGHTS += ["training_args.bin", "trainer_state.json", "checkpoint-*"]
+_BESIDE = ["config.json", "tokenizer_config.json", *_WEIGHTS]
 _DEPTH = 3  # how many folders up or down a key and a model still count as one
 
 

@@ -78,6 +78,26 @@ def bound_root(root: bytes, count: int) -> str:
 
 
 @dataclass(frozen=True)
+class Declaration:
+    """What an owner said beforehand about the users of an epoch.
+
+    Attributes
+    ----------
+    root : str
+        The Merkle root over the users' keys, bound to the count: 64 hexadecimal digits, to be published.
+    count, epoch : int
+        How many users were declared, and the epoch of their keys.
+    declared_at : str
+        When (UTC, ISO 8601), by this machine's clock; a time stamp over the root is what convinces others.
+    """
+
+    root: str
+    count: int
+    epoch: int
+    declared_at: str
+
+
+@dataclass(frozen=True)
 class UserProof:
     """Shows that a user's key was among those declared, without the master secret and without any other user's key.
 

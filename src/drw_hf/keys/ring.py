@@ -29,35 +29,12 @@ from .hash_rules import HashRule, KeyedRule
 from .kept import KeptSecret, PullOptions, checked_secret, find_files
 from .key import KeyOptions, WatermarkKey
 from .key import now as _now
-from .merkle import UserProof
-from .sealing import has_lone_surrogate
+from .merkle import Declaration, UserProof
+from .users import check_users, encode_user, quoted
 
-MAX_USER_BYTES = 1024  # of UTF-8: a token with the longest name still fits into an HTTP header
 _DOMAIN = b"drw-hf ring commitment v1"
 _KEYS_KEPT = 64  # a key's tables are 16 bytes per token id, so up to 4 MB each
 _USERS_AT_ONCE = 10_000
-
-
-@dataclass(frozen=True)
-class Declaration:
-    """What an owner said beforehand about the users of an epoch.
-
-    Attributes
-    ----------
-    root : str
-        The Merkle root over the users' keys, bound to the count: 64 hexadecimal digits, to be published.
-    count : int
-        How many users were declared.
-    epoch : int
-        The epoch of their keys.
-    declared_at : str
-        When (UTC, ISO 8601), by this machine's clock; a time stamp over the root is what convinces others.
-    """
-
-    root: str
-    count: int
-    epoch: int
-    declared_at: str
 
 
 @dataclass(frozen=True)
@@ -154,10 +131,7 @@ class KeyRing(KeptSecret):
             return self._keys[epoch, name]
 
     def table_keys(self, users: Sequence[str], epoch: int | None = None) -> list[bytes]:
-        """For every user the AES key of the stream from which the two tables of ``key_for(user)`` come.
-
-        This is what a search through many users needs of their keys, several times as fast as making the keys.
-        """
+        """For every user the AES key from which the tables of ``key_for(user)`` come, faster than making the key."""
         expand, info = derivation.expand, derivation.TABLES.encode()
         return [expand(extracted, info) for extracted in self.extracted_keys(users, epoch)]
 
@@ -204,11 +178,8 @@ class KeyRing(KeptSecret):
         the ring keeps the root and the count only. To add users, declare the longer list; the older declaration stays
         in :attr:`declarations` and can still be proven.
 
-        Parameters
-        ----------
-        users : iterable of str
-            Distinct, in any order. It takes 32 bytes per user, whatever the names, if ``users`` can be iterated over
-            again (a list, a column of a data set); an iterator is read into a list first.
+        ``users`` are distinct, in any order. It takes 32 bytes per user, whatever the names, if they can be iterated
+        over again (a list, a column of a data set); an iterator is read into a list first.
         """
         with self._change_lock:
             leaves = self._leaves(users, self.epoch)
@@ -226,14 +197,7 @@ class KeyRing(KeptSecret):
     def prove(self, user: str, users: Iterable[str], *, epoch: int | None = None) -> UserProof:
         """Show that a user was declared: with the user's key, it convinces without the master secret.
 
-        Parameters
-        ----------
-        user : str
-            Whose key is to be opened.
-        users : iterable of str
-            The list that was declared, the latest or an earlier one of the epoch, in any order.
-        epoch : int, optional
-            By default the present one.
+        ``users`` is the list that was declared, the latest or an earlier one of the epoch, in any order.
         """
         epoch, name = self._existing(epoch), encode_user(user)
         declarations = self._declarations(epoch)
@@ -248,9 +212,9 @@ class KeyRing(KeptSecret):
             )
         commitment, leaf = self._commitments(epoch, [name])[0]
         index = int(np.searchsorted(hashes, leaf))
-        if leaves[index * merkle.HASH_BYTES :][: merkle.HASH_BYTES] != leaf:
+        if hashes[index : index + 1].tobytes() != leaf:
             raise InvalidInputError(
-                f"user {_quoted(user)} is not among the {len(hashes):,} users declared, and what was not declared "
+                f"user {quoted(user)} is not among the {len(hashes):,} users declared, and what was not declared "
                 "beforehand cannot be proven"
             )
         path = tuple(sibling.hex() for sibling in merkle.audit_path(leaves, index))
@@ -278,13 +242,7 @@ class KeyRing(KeptSecret):
         return ".".join(["drw1", *(base64.urlsafe_b64encode(part).rstrip(b"=").decode() for part in (name, tag))])
 
     def user_of(self, token: str) -> str:
-        """The user whom a token names.
-
-        Raises
-        ------
-        InvalidInputError
-            When :meth:`token_for` of this ring did not make the token; it does not say more.
-        """
+        """The user whom a token names; raises :class:`InvalidInputError` if :meth:`token_for` did not make it."""
         try:
             _, name, _ = token.split(".")
             user = base64.urlsafe_b64decode(name + "=" * (-len(name) % 4)).decode()
@@ -305,10 +263,7 @@ class KeyRing(KeptSecret):
 
     @property
     def identity(self) -> str:
-        """64 hexadecimal digits that fix the master secret and the settings and show nothing of them.
-
-        Unlike :meth:`commitment` it is the same for the ring's whole life.
-        """
+        """64 hexadecimal digits that fix the secret and the settings and show neither; they never change."""
         return self._identity
 
     def history_digests(self) -> list[str]:
@@ -370,7 +325,7 @@ class KeyRing(KeptSecret):
 
     def _leaves(self, users: Iterable[str], epoch: int) -> np.ndarray:
         """The leaves of the tree over the users' keys, in its order; refuses doubles by name."""
-        _check_list(users)
+        check_users(users)
         if isinstance(users, Iterator):
             users = list(users)
         leaves = bytearray()
@@ -383,7 +338,7 @@ class KeyRing(KeptSecret):
         if doubles.size:
             ((most_frequent, _),) = Counter(users).most_common(1)
             raise InvalidInputError(
-                f"{doubles.size:,} of the {len(hashes):,} users are repetitions, {_quoted(most_frequent)} for one; "
+                f"{doubles.size:,} of the {len(hashes):,} users are repetitions, {quoted(most_frequent)} for one; "
                 "give every user once"
             )
         return hashes
@@ -400,13 +355,12 @@ class KeyRing(KeptSecret):
     @classmethod
     def _from_content(cls, content: Content) -> Self | None:
         try:
-            fields = {**content.fields, "key_id": content.fields["ring_id"]}
-            epochs, secret = fields.pop("epochs"), bytes.fromhex(fields["secret"])
-            del fields["ring_id"]
+            fields = dict(content.fields)
+            fields["key_id"], epochs = fields.pop("ring_id"), fields.pop("epochs")
             template = WatermarkKey._from_content(replace(content, fields=fields))
             if template is None or not epochs:
                 return None
-            ring = cls(template, secret=secret)
+            ring = cls(template, secret=template.secret)
             ring._epochs = tuple(
                 _Epoch(epoch["opened_at"], tuple(Declaration(epoch=number, **one) for one in epoch["declarations"]))
                 for number, epoch in enumerate(epochs)
@@ -425,43 +379,12 @@ def load_key_or_ring(
     return (KeyRing if kind_of(place) is RING else WatermarkKey).from_pretrained(place, passphrase=passphrase)
 
 
-def encode_user(user: Any) -> bytes:
-    """The bytes a user is known by: the name in UTF-8, as it is."""
-    if not isinstance(user, str):
-        raise InvalidInputError(f"user {_quoted(user)} is no string; users are strings, so convert the name first")
-    if not user:
-        raise InvalidInputError("a user is the empty string, which names nobody; give every user a name")
-    if has_lone_surrogate(user):
-        raise InvalidInputError(
-            f"user {_quoted(user)} holds a lone surrogate, which is no text; decode the name again"
-        )
-    encoded = user.encode()
-    if len(encoded) > MAX_USER_BYTES:
-        raise InvalidInputError(
-            f"user {_quoted(user)} has {len(encoded):,} bytes of UTF-8, and {MAX_USER_BYTES:,} are allowed; use an "
-            "identifier of yours in place of it"
-        )
-    return encoded
-
-
-def _check_list(users: Any) -> None:
-    if isinstance(users, str | bytes) or not isinstance(users, Iterable):
-        raise InvalidInputError(f"users must be a list of strings, not one {type(users).__name__}; pass [user]")
-    if hasattr(users, "readline"):
-        raise InvalidInputError("an open file gives names with their line ends; pass file.read().splitlines()")
-
-
 def _encoded(users: Iterable[str]) -> Iterator[list[bytes]]:
     """The users' names as bytes, some thousands at a time."""
-    _check_list(users)
+    check_users(users)
     names = iter(users)
     while chunk := [encode_user(user) for user in islice(names, _USERS_AT_ONCE)]:
         yield chunk
-
-
-def _quoted(user: Any) -> str:
-    text = repr(user)
-    return text if len(text) <= 80 else f"{text[:77]}..."
 
 
 def _refuse_order_of_its_own(rule: HashRule, vocab_size: int) -> None:
