@@ -113,42 +113,38 @@ class WatermarkedConfig(PreTrainedConfig):
 
     def to_dict(self) -> dict[str, Any]:
         """As in transformers, but without the path of a local folder that the wrapped classifier came from."""
-        written = super().to_dict()
-        inner = written.get("victim_config")
-        if (
-            isinstance(inner, dict)
-            and "_name_or_path" in inner
-            and hub_name_of(self.__dict__["victim_config"]) is None
-        ):
-            del inner["_name_or_path"]
+        written, inner = super().to_dict(), self._inner()
+        if inner is not None and hub_name_of(inner) is None:
+            written["victim_config"].pop("_name_or_path", None)
         return written
 
     def get_text_config(self, decoder: bool | None = None, encoder: bool | None = None) -> PreTrainedConfig:
         """The wrapped classifier's."""
-        victim_config = self.__dict__.get("victim_config")
-        if victim_config is None:
-            return self
-        return victim_config.get_text_config(decoder=decoder, encoder=encoder)
+        inner = self._inner()
+        return self if inner is None else inner.get_text_config(decoder=decoder, encoder=encoder)
 
     def _get_generation_parameters(self) -> dict[str, Any]:
         # transformers takes what is seen through __getattr__ for stray settings of this config; bart's are bart's.
-        victim_config = self.__dict__.get("victim_config")
-        return {} if victim_config is None else victim_config._get_generation_parameters()
+        inner = self._inner()
+        return {} if inner is None else inner._get_generation_parameters()
+
+    def _inner(self) -> PreTrainedConfig | None:
+        """The wrapped classifier's configuration, once it is there."""
+        inner = self.__dict__.get("victim_config")
+        return inner if isinstance(inner, PreTrainedConfig) else None
 
     def __getattr__(self, name: str) -> Any:
-        victim_config = self.__dict__.get("victim_config")
-        if name.startswith("_") or not isinstance(victim_config, PreTrainedConfig):
+        inner = self._inner()
+        if name.startswith("_") or inner is None:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-        return getattr(victim_config, name)
+        return getattr(inner, name)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        victim_config = self.__dict__.get("victim_config")
-        live = "_post_init_done" in self.__dict__ and isinstance(victim_config, PreTrainedConfig)
-        if live and name in _SHARED:
-            setattr(victim_config, name, value)
-        elif live and name in self.overridable():
-            setattr(victim_config, name, value)
-            return
+        inner = self._inner() if "_post_init_done" in self.__dict__ else None
+        if inner is not None and name in self.overridable():
+            setattr(inner, name, value)
+            if name not in _SHARED:
+                return
         super().__setattr__(name, value)
 
     def overridable(self) -> set[str]:
@@ -161,15 +157,13 @@ class WatermarkedConfig(PreTrainedConfig):
     @property
     def output_attentions(self) -> bool | None:
         """The wrapped classifier's, whose attention implementation decides whether it can."""
-        victim_config = self.__dict__.get("victim_config")
-        if isinstance(victim_config, PreTrainedConfig):
-            return victim_config.output_attentions
-        return self.__dict__.get("_output_attentions")
+        inner = self._inner()
+        return self.__dict__.get("_output_attentions") if inner is None else inner.output_attentions
 
     @output_attentions.setter
     def output_attentions(self, value: bool) -> None:
-        victim_config = self.__dict__.get("victim_config")
-        if isinstance(victim_config, PreTrainedConfig):
-            victim_config.output_attentions = value
-        else:
+        inner = self._inner()
+        if inner is None:
             self.__dict__["_output_attentions"] = value
+        else:
+            inner.output_attentions = value

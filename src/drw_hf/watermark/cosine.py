@@ -20,31 +20,13 @@ def periodic_signal(phase: torch.Tensor, frequency: float) -> torch.Tensor:
 
 
 def perturb(
-    probabilities: torch.Tensor,
-    signal: torch.Tensor,
-    target: torch.Tensor | int,
-    epsilon: torch.Tensor | float,
+    probabilities: torch.Tensor, signal: torch.Tensor, target: torch.Tensor | int, epsilon: torch.Tensor | float
 ) -> torch.Tensor:
     """Mark every item: Eq. 5 with z_{c*} = ``signal``.
 
     The result is a distribution again for every m ≥ 2 (the paper's Lemma 2): of the added mass 2ε the target gets
-    ε (1 + z), the others share ε (1 − z) equally, and the whole is divided by 1 + 2ε.
-
-    Parameters
-    ----------
-    probabilities : Tensor, shape (..., m)
-        The model's own prediction p̂.
-    signal : Tensor, shape (...)
-        z_{c*} of every item, in [−1, 1].
-    target : Tensor of int or int
-        c*, for all items or one for each.
-    epsilon : Tensor or float
-        ε, for all items or one for each.
-
-    Returns
-    -------
-    Tensor, shape (..., m)
-        ŷ: in float64 if the probabilities are, else in float32.
+    ε (1 + z), the others share ε (1 − z) equally, and the whole is divided by 1 + 2ε. It is in float64 if the
+    probabilities p̂ are, else in float32. ``target`` and ``epsilon`` are for all items or one for each.
     """
     p = probabilities if probabilities.dtype == torch.float64 else probabilities.float()
     n_classes = p.shape[-1]

@@ -1,8 +1,12 @@
 """The key that a protected model holds: where it is kept and found, and whether it is the right one."""
 
+import contextlib
 import os
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
+from contextvars import ContextVar
+from typing import Any, Self
+
+import torch
 
 from ..errors import InvalidInputError, InvalidKeyError, KeyMismatchError, MissingKeyError, UnsupportedModelError
 from ..keys.binding import Binding, labels_of, vocab_size_of
@@ -31,6 +35,101 @@ class KeySlot:
 
     def __reduce__(self) -> tuple:
         return KeySlot, (None, self.fingerprint)
+
+
+DISABLED = object()  # in place of a key: nothing is marked
+# What `use_key` and `watermark_disabled` set, by model: a new mapping for every change, so that threads and tasks that
+# run at the same time never see each other's.
+_overrides: ContextVar[dict[KeySlot, Any]] = ContextVar("drw_hf_overrides")
+
+
+class KeyHolder:
+    """A protected model, as far as it is about its key."""
+
+    config: Any
+    _key_slot: KeySlot
+
+    @torch.compiler.disable
+    def _keys_in_force(self, watermark_key: Keys | None, user: str | Sequence[str] | None = None) -> Any:
+        """The call's own key, else the context's, else the model's."""
+        if watermark_key is not None or user is not None:
+            return self._checked(watermark_key, user)
+        keys = _overrides.get({}).get(self._key_slot)
+        return keys if keys is DISABLED else self._checked(keys)
+
+    def _checked(self, keys: Any, user: str | Sequence[str] | None = None) -> Keys:
+        """The keys that were given, or else the model's own, each for this model; of a ring those of the users."""
+        keys = self._key_slot.key if keys is None else keys
+        if keys is None:
+            which = f" (it was {self._key_slot.fingerprint})" if self._key_slot.fingerprint else ""
+            raise MissingKeyError(
+                f"this protected model has lost its key{which}: pickling and torch.save leave it behind; load the "
+                "model with from_pretrained(..., key=...), or wrap get_base_model() again with from_model"
+            )
+        if isinstance(keys, KeyRing):
+            if user is None:
+                raise MissingKeyError(
+                    "this model marks with a key ring, and nobody said for whom: pass user= (one, or one for every "
+                    "row), or call it within use_key(user=...)"
+                )
+            users = (user,) if isinstance(user, str) else tuple(user)
+            for name in users:
+                encode_user(name)
+            keys = RingUsers(keys, user if isinstance(user, str) else users)
+        elif user is not None:
+            raise InvalidInputError(
+                "user= names whose key of a ring to mark with, and this is no KeyRing; leave it out, or protect the "
+                "model with a ring"
+            )
+        one = keys.template if isinstance(keys, RingUsers) else keys
+        several = one if isinstance(one, list | tuple) else [one]
+        for key in several:
+            if not isinstance(key, WatermarkKey):
+                raise InvalidInputError(
+                    f"expected a WatermarkKey, or a list of them, one for every row; got {type(key).__name__}"
+                )
+        for key in {id(key.binding): key for key in several}.values():  # most keys of a batch share theirs
+            _check_applies(self.config, key.binding, key.fingerprint)
+        return keys
+
+    @contextlib.contextmanager
+    def watermark_disabled(self) -> Iterator[Self]:
+        """Within this context (this thread, this task) the model is the clean one."""
+        with self._overridden(DISABLED):
+            yield self
+
+    @contextlib.contextmanager
+    def use_key(self, key: Keys | KeyRing | None = None, *, user: str | Sequence[str] | None = None) -> Iterator[Self]:
+        """Within this context (this thread, this task) answers are marked with ``key``, also through a pipeline.
+
+        With a ring, the model's own or the one given, ``user`` says whose key it is.
+        """
+        if key is None and user is None:
+            raise InvalidInputError("use_key needs a WatermarkKey, or with a ring the user=; got neither")
+        with self._overridden(self._checked(key, user)):
+            yield self
+
+    @contextlib.contextmanager
+    def _overridden(self, value: Any) -> Iterator[None]:
+        token = _overrides.set({**_overrides.get({}), self._key_slot: value})
+        try:
+            yield
+        finally:
+            _overrides.reset(token)
+
+    def marking_fingerprint(self) -> str:
+        """What tells this context's answers from another's: the fingerprints of the keys in force, or ``disabled``."""
+        keys = self._keys_in_force(None)
+        if keys is DISABLED:
+            return "disabled"
+        if isinstance(keys, RingUsers):
+            keys = keys.keys()
+        return " ".join(key.fingerprint for key in ([keys] if isinstance(keys, WatermarkKey) else keys))
+
+    @property
+    def key(self) -> WatermarkKey | KeyRing | None:
+        """The key, or the ring of keys, this model marks with; None after the model was pickled."""
+        return self._key_slot.key
 
 
 def picked(kwargs: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
@@ -86,35 +185,6 @@ def checked_key(config: WatermarkedConfig, task: str, key: Any, replace_key: boo
             "right key, or pass replace_key=True to protect the model with this one from now on"
         )
     return key
-
-
-def checked_keys(config: WatermarkedConfig, keys: Any, user: Any = None) -> Keys:
-    """What marks a call: one key or a list of them, or users of a ring; each of them for this model."""
-    if isinstance(keys, KeyRing):
-        if user is None:
-            raise MissingKeyError(
-                "this model marks with a key ring, and nobody said for whom: pass user= (one, or one for every row), "
-                "or call it within use_key(user=...)"
-            )
-        users = (user,) if isinstance(user, str) else tuple(user)
-        for name in users:
-            encode_user(name)
-        keys = RingUsers(keys, user if isinstance(user, str) else users)
-    elif user is not None:
-        raise InvalidInputError(
-            "user= names whose key of a ring to mark with, and this is no KeyRing; leave it out, or protect the "
-            "model with a ring"
-        )
-    one = keys.template if isinstance(keys, RingUsers) else keys
-    several = one if isinstance(one, list | tuple) else [one]
-    for key in several:
-        if not isinstance(key, WatermarkKey):
-            raise InvalidInputError(
-                f"expected a WatermarkKey, or a list of them, one for every row; got {type(key).__name__}"
-            )
-    for key in {id(key.binding): key for key in several}.values():  # most keys of a batch share theirs
-        _check_applies(config, key.binding, key.fingerprint)
-    return keys
 
 
 def _check_applies(config: WatermarkedConfig, binding: Binding, fingerprint: str) -> None:

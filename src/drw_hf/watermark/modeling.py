@@ -1,11 +1,9 @@
 """The protected models: a Hugging Face classifier inside, marked answers outside."""
 
-import contextlib
 import copy
 import inspect
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from contextvars import ContextVar
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Self, Unpack, cast
 
 import torch
@@ -19,33 +17,20 @@ from transformers import (
 from transformers.initialization import no_init_weights
 from transformers.utils.hub import resolve_revision
 
-from ..errors import (
-    ConfigurationError,
-    ExportRefusedError,
-    InvalidInputError,
-    MissingKeyError,
-    UnsupportedModelError,
-)
+from ..errors import ConfigurationError, ExportRefusedError, MissingKeyError, UnsupportedModelError
 from ..keys.binding import plain_config, task_of
 from ..keys.choices import LabelKind, Sampling, Task
 from ..keys.files import refuse_model_beside_plain_key
 from ..keys.frames import forgets_locals
-from ..keys.kept import PushOptions
+from ..keys.kept import PullOptions, PushOptions
 from ..keys.key import WatermarkKey
 from ..keys.ring import KeyRing, load_key_or_ring
 from .configuration import WatermarkedConfig
-from .held_key import KeySlot, checked_key, checked_keys, find_key, picked
-from .mark import RingUsers
+from .held_key import DISABLED, KeyHolder, KeySlot, checked_key, find_key, picked
 from .marking import Keys, OutputOptions, protect
 from .tokens import Query
 
-DISABLED = object()
-
-# What `use_key` and `watermark_disabled` set, by model: a new mapping for every change, so that threads and tasks that
-# run at the same time never see each other's.
-_overrides: ContextVar[dict[KeySlot, Any]] = ContextVar("drw_hf_overrides")
-_HUB_ARGUMENTS = ("cache_dir", "code_revision", "force_download", "local_files_only", "proxies", "revision")
-_HUB_ARGUMENTS += ("subfolder", "token", "trust_remote_code")
+_HUB_ARGUMENTS = [*PullOptions.__annotations__, "code_revision", "proxies", "trust_remote_code"]
 
 
 class ModelPushOptions(PushOptions, total=False):
@@ -62,7 +47,7 @@ class ModelPushOptions(PushOptions, total=False):
     max_shard_size: int | str | None
 
 
-class _WatermarkedModel(PreTrainedModel):
+class _WatermarkedModel(KeyHolder, PreTrainedModel):
     """What the two protected models share."""
 
     config_class = WatermarkedConfig
@@ -142,16 +127,10 @@ class _WatermarkedModel(PreTrainedModel):
         label_kind, sampling, sample_all
             See :class:`WatermarkedConfig`; by default what the model was saved with.
         replace_key : bool
-            Accept another key than the one the model was saved with: a rotation.
+            Accept another key than the one the model was saved with: a rotation. By default that is a
+            :class:`KeyMismatchError`, as a key for another model always is.
         **kwargs
             As for :meth:`transformers.PreTrainedModel.from_pretrained`.
-
-        Raises
-        ------
-        MissingKeyError
-            Without a key: a protected model does not load unprotected.
-        KeyMismatchError
-            With a key for another model, or (unless ``replace_key``) another key than the saved one.
         """
         # One commit for all: the config, the weights and the key.
         kwargs["revision"] = resolve_revision(
@@ -162,11 +141,12 @@ class _WatermarkedModel(PreTrainedModel):
         given = {"label_kind": label_kind, "sampling": sampling, "sample_all": sample_all}
         options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
         if not isinstance(config, WatermarkedConfig):  # Auto classes hand one over that has taken options in already
-            found = None
-            with contextlib.suppress(
-                OSError, ValueError
-            ):  # the wrapped class loads it, or says better what is missing
+            try:
                 found = AutoConfig.from_pretrained(pretrained_model_name_or_path, **picked(kwargs, _HUB_ARGUMENTS))
+            except ConfigurationError:
+                raise
+            except (OSError, ValueError):
+                found = None  # an adapter alone: the wrapped class loads it, or says better what is missing
             if isinstance(found, WatermarkedConfig) and config is not None:
                 raise ConfigurationError(
                     f"{pretrained_model_name_or_path} is a protected model and has its own config; leave out config="
@@ -298,64 +278,6 @@ class _WatermarkedModel(PreTrainedModel):
         config = self.config
         return OutputOptions(cast(LabelKind, config.label_kind), cast(Sampling, config.sampling), config.sample_all)
 
-    @torch.compiler.disable
-    def _keys_in_force(self, watermark_key: Keys | None, user: str | Sequence[str] | None = None) -> Any:
-        """The call's own key, else the context's, else the model's."""
-        if watermark_key is not None or user is not None:
-            return self._checked(watermark_key, user)
-        keys = _overrides.get({}).get(self._key_slot)
-        return keys if keys is DISABLED else self._checked(keys)
-
-    def _checked(self, keys: Any, user: str | Sequence[str] | None = None) -> Keys:
-        """The keys that were given, or else the model's own, if they are for this model."""
-        keys = self._key_slot.key if keys is None else keys
-        if keys is None:
-            which = f" (it was {self._key_slot.fingerprint})" if self._key_slot.fingerprint else ""
-            raise MissingKeyError(
-                f"this protected model has lost its key{which}: pickling and torch.save leave it behind; load the "
-                "model with from_pretrained(..., key=...), or wrap get_base_model() again with from_model"
-            )
-        return checked_keys(self.config, keys, user)
-
-    @contextlib.contextmanager
-    def watermark_disabled(self) -> Iterator[Self]:
-        """Within this context (this thread, this task) the model is the clean one."""
-        with self._overridden(DISABLED):
-            yield self
-
-    @contextlib.contextmanager
-    def use_key(self, key: Keys | KeyRing | None = None, *, user: str | Sequence[str] | None = None) -> Iterator[Self]:
-        """Within this context (this thread, this task) answers are marked with ``key``, also through a pipeline.
-
-        With a ring, the model's own or the one given, ``user`` says whose key it is.
-        """
-        if key is None and user is None:
-            raise InvalidInputError("use_key needs a WatermarkKey, or with a ring the user=; got neither")
-        with self._overridden(self._checked(key, user)):
-            yield self
-
-    @contextlib.contextmanager
-    def _overridden(self, value: Any) -> Iterator[None]:
-        token = _overrides.set({**_overrides.get({}), self._key_slot: value})
-        try:
-            yield
-        finally:
-            _overrides.reset(token)
-
-    def marking_fingerprint(self) -> str:
-        """What tells this context's answers from another's: the fingerprints of the keys in force, or ``disabled``."""
-        keys = self._keys_in_force(None)
-        if keys is DISABLED:
-            return "disabled"
-        if isinstance(keys, RingUsers):
-            keys = keys.keys()
-        return " ".join(key.fingerprint for key in ([keys] if isinstance(keys, WatermarkKey) else keys))
-
-    @property
-    def key(self) -> WatermarkKey | KeyRing | None:
-        """The key, or the ring of keys, this model marks with; None after the model was pickled."""
-        return self._key_slot.key
-
     def get_base_model(self) -> torch.nn.Module:
         """The wrapped classifier, unprotected."""
         return self.victim
@@ -386,21 +308,19 @@ class _WatermarkedModel(PreTrainedModel):
             return super().save_pretrained(save_directory, *args, **kwargs)
         kwargs.pop("state_dict", None)
         merged = copy.deepcopy(self.victim).merge_and_unload()
-        wrapped = type(self).from_model(
-            merged,
-            key=self._key_slot.key,  # type: ignore[arg-type]  # from_model says so where it was lost
-            **vars(self._output_options()),
-        )
+        key: Any = self.key  # None where it was lost, which from_model refuses
+        wrapped = type(self).from_model(merged, key=key, **vars(self._output_options()))
         return wrapped.save_pretrained(save_directory, *args, **kwargs)
 
     @forgets_locals
     def push_to_hub(  # type: ignore[override]  # the supertype's is wrapped, and takes anything
         self, repo_id: str, *, passphrase: str | None = None, **options: Unpack[ModelPushOptions]
     ) -> str:
-        """Push the model and its key, as one commit.
+        """Push the model and its key, as one commit, and return the commit's address.
 
         The weights are those of the clean model, so the repository is private unless asked otherwise. The key lies
-        beside them: sealed if a passphrase is given, else plain, which only a private repository gets.
+        beside them: sealed if a passphrase is given, else plain, which only a private repository gets; for another one
+        :class:`PlainKeyRefusedError` is raised before anything is uploaded.
 
         Parameters
         ----------
@@ -425,16 +345,6 @@ class _WatermarkedModel(PreTrainedModel):
             A time-stamping authority (RFC 3161), asked for a proof of when the commitment existed.
         private, commit_message, commit_description, token, revision, create_pr, max_shard_size, tags
             As in transformers.
-
-        Returns
-        -------
-        str
-            The commit's address.
-
-        Raises
-        ------
-        PlainKeyRefusedError
-            Before anything is uploaded, for a plain key and a repository that is not known to be private.
         """
         from ..hub.push import push_model
 

@@ -38,14 +38,8 @@ def keyed_uniforms(
 ) -> np.ndarray:
     """Numbers in [0, 1) for the positions of texts, one text after the other, the same everywhere and for ever.
 
-    Parameters
-    ----------
-    draw_keys : sequence of bytes
-        For every text its key's sub-key for :data:`~drw_hf.keys.derivation.DRAWS`.
-    messages : sequence of bytes
-        What decides the draws of every text, as :func:`text_message` gives it.
-    counts : sequence or array of int
-        How many numbers every text needs.
+    For every text: its key's sub-key for :data:`~drw_hf.keys.derivation.DRAWS`, its :func:`text_message`, and how many
+    numbers it needs.
     """
     streams = []
     for draw_key, message, count in zip(draw_keys, messages, counts, strict=True):
@@ -55,18 +49,7 @@ def keyed_uniforms(
 
 
 def draw(log_y: torch.Tensor, uniform: torch.Tensor) -> torch.Tensor:
-    """The class in whose stretch of the cumulated ŷ the uniform number falls.
-
-    Parameters
-    ----------
-    log_y : Tensor, shape (..., m)
-    uniform : Tensor, shape (...)
-        Numbers in [0, 1).
-
-    Returns
-    -------
-    Tensor of int64, shape (...)
-    """
+    """The class (int64) in whose stretch of the cumulated ŷ the number in [0, 1) falls, for every item."""
     cumulated = log_y.double().exp().cumsum(dim=-1)
     total = cumulated[..., -1:]
     largest = total * (1 - torch.finfo(torch.float64).eps)  # a draw that rounds up to 1 is not beyond the last class

@@ -1,7 +1,7 @@
 """Which tokens of a batch count: attended to, not special, and of which text of a pair."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import numpy as np
@@ -47,12 +47,15 @@ class Query:
 
     def rows(self, index: torch.Tensor) -> "Query":
         """The same query, some rows of it."""
-        return Query(
-            self.input_ids[index],
-            None if self.attention_mask is None else self.attention_mask[index],
-            None if self.token_type_ids is None else self.token_type_ids[index],
-            self.pad_token_id,
-        )
+        return self._with_each(lambda tensor: tensor[index])
+
+    def to(self, device: torch.device) -> "Query":
+        """The same query on a device."""
+        return self._with_each(lambda tensor: tensor.to(device))
+
+    def _with_each(self, change: Callable[[torch.Tensor], torch.Tensor]) -> "Query":
+        tensors = {name: value for name, value in vars(self).items() if isinstance(value, torch.Tensor)}
+        return replace(self, **{name: change(tensor) for name, tensor in tensors.items()})
 
 
 @dataclass(frozen=True, repr=False)
@@ -125,25 +128,20 @@ def hashed_tokens(key: WatermarkKey, query: Query, view: TokenView) -> tuple[tor
     if query.input_ids.shape[-1] == 0:
         return torch.zeros_like(exists, dtype=torch.long), exists
     ranks = on_device(key, query.input_ids.device, rule_ranks)
-    tokens = SentenceTokens(
-        ordinary=view.ordinary,
-        first_sentence=view.first_sentence,
-        scores=None if ranks is None else ranks[query.input_ids],
-    )
-    position = key.hash_rule.choose(tokens).unsqueeze(-1)
+    scores = None if ranks is None else ranks[query.input_ids]
+    position = key.hash_rule.choose(SentenceTokens(view.ordinary, view.first_sentence, scores)).unsqueeze(-1)
     return query.input_ids.gather(-1, position).squeeze(-1), exists
 
 
 def _attended(key: WatermarkKey, query: Query) -> torch.Tensor:
     if query.attention_mask is not None:
         return query.attention_mask != 0
-    everything = torch.ones_like(query.input_ids, dtype=torch.bool)
     if query.pad_token_id is None:
-        return everything
+        return torch.ones_like(query.input_ids, dtype=torch.bool)
     padding = query.input_ids == query.pad_token_id
     if query.pad_token_id not in key.special_token_ids and padding.any():
         raise InvalidInputError(
             f"without an attention_mask the pad id {query.pad_token_id} must tell padding from text, but it is an "
             "ordinary token for this key; pass attention_mask"
         )
-    return everything & ~padding
+    return ~padding
