@@ -30,7 +30,7 @@ from .kept import KeptSecret, PullOptions, checked_secret, find_files
 from .key import KeyOptions, WatermarkKey
 from .key import now as _now
 from .merkle import Declaration, UserProof
-from .users import check_users, encode_user, quoted
+from .users import encode_user, listed, quoted
 
 _DOMAIN = b"drw-hf ring commitment v1"
 _KEYS_KEPT = 64  # a key's tables are 16 bytes per token id, so up to 4 MB each
@@ -141,10 +141,7 @@ class KeyRing(KeptSecret):
         return [extract(self._user_secret(epoch, name)) for names in _encoded(users) for name in names]
 
     def template(self, epoch: int | None = None) -> WatermarkKey:
-        """A key with what all users' keys of an epoch have in common (task, labels, target, τ, rule ...).
-
-        For probing and amplitudes, which do not read the tables: its own tables are nobody's.
-        """
+        """A key with what all users' keys of an epoch have in common (labels, τ, rule); its tables are nobody's."""
         epoch = self._existing(epoch)
         if epoch not in self._templates:
             rule = self._template.hash_rule
@@ -325,10 +322,7 @@ class KeyRing(KeptSecret):
 
     def _leaves(self, users: Iterable[str], epoch: int) -> np.ndarray:
         """The leaves of the tree over the users' keys, in its order; refuses doubles by name."""
-        check_users(users)
-        if isinstance(users, Iterator):
-            users = list(users)
-        leaves = bytearray()
+        users, leaves = listed(users), bytearray()
         for names in _encoded(users):
             leaves += b"".join([leaf for _, leaf in self._commitments(epoch, names)])
         if not leaves:
@@ -381,8 +375,7 @@ def load_key_or_ring(
 
 def _encoded(users: Iterable[str]) -> Iterator[list[bytes]]:
     """The users' names as bytes, some thousands at a time."""
-    check_users(users)
-    names = iter(users)
+    names = iter(listed(users))
     while chunk := [encode_user(user) for user in islice(names, _USERS_AT_ONCE)]:
         yield chunk
 

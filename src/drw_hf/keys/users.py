@@ -1,6 +1,6 @@
 """The names of a ring's users."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from ..errors import InvalidInputError
@@ -26,12 +26,13 @@ def encode_user(user: Any) -> bytes:
     return encoded
 
 
-def check_users(users: Any) -> None:
-    """Refuse what is no list of names."""
+def listed(users: Any) -> Iterable[str]:
+    """A list of names, or something else that can be read more than once; refuses what is none."""
     if isinstance(users, str | bytes) or not isinstance(users, Iterable):
         raise InvalidInputError(f"users must be a list of strings, not one {type(users).__name__}; pass [user]")
     if hasattr(users, "readline"):
         raise InvalidInputError("an open file gives names with their line ends; pass file.read().splitlines()")
+    return list(users) if isinstance(users, Iterator) else users
 
 
 def quoted(user: Any) -> str:

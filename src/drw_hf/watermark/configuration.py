@@ -8,10 +8,9 @@ from huggingface_hub.utils import validate_repo_id
 from transformers import AutoConfig, PreTrainedConfig
 from transformers.configuration_utils import SubConfigSpec
 
+from ..checks import check_choice
 from ..errors import ConfigurationError
 from ..keys.choices import LABEL_KINDS, SAMPLINGS, TASKS
-
-CHOICES = {"label_kind": LABEL_KINDS, "sampling": SAMPLINGS, "task": (*TASKS, None)}
 
 # What users set on a model's config and expect to reach the model: kept equal outside and inside.
 _SHARED = ("id2label", "label2id", "problem_type", "output_hidden_states", "return_dict", "pad_token_id", "use_cache")
@@ -80,11 +79,10 @@ class WatermarkedConfig(PreTrainedConfig):
 
     def check_choices(self) -> None:
         """Refuse settings that are none of their choices."""
-        for name, choices in CHOICES.items():
-            value = getattr(self, name)
-            if value not in choices:
-                wanted = [choice for choice in choices if choice is not None]
-                raise ConfigurationError(f"{name}={value!r}: expected one of {wanted}")
+        check_choice("label_kind", self.label_kind, LABEL_KINDS, ConfigurationError)
+        check_choice("sampling", self.sampling, SAMPLINGS, ConfigurationError)
+        if self.task is not None:
+            check_choice("task", self.task, TASKS, ConfigurationError)
         if not isinstance(self.sample_all, bool):
             raise ConfigurationError(f"sample_all={self.sample_all!r}: expected True or False")
 

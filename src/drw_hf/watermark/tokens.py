@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -54,8 +54,8 @@ class Query:
         return self._with_each(lambda tensor: tensor.to(device))
 
     def _with_each(self, change: Callable[[torch.Tensor], torch.Tensor]) -> "Query":
-        tensors = {name: value for name, value in vars(self).items() if isinstance(value, torch.Tensor)}
-        return replace(self, **{name: change(tensor) for name, tensor in tensors.items()})
+        tensors: dict[str, Any] = {name: change(one) for name, one in vars(self).items() if torch.is_tensor(one)}
+        return replace(self, **tensors)
 
 
 @dataclass(frozen=True, repr=False)
