@@ -23,6 +23,7 @@ _SALT = b"drw-hf key derivation v1"
 TABLES = "direct/tables"
 DRAWS = "hard labels"
 MATRIX = "paper/M"
+Hashes = tuple[np.ndarray, np.ndarray]  # the phase and the selection hash of some tokens
 _ROWS_AT_ONCE = 512  # bounds the memory of deriving M; small enough for the cache, and for torch to use one thread
 
 
@@ -74,7 +75,7 @@ def to_unit_interval(stream: bytes) -> np.ndarray:
     return (np.frombuffer(stream, dtype="<u8") >> np.uint64(11)) * 2.0**-53
 
 
-def direct_entries(secret: bytes, token_ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def direct_entries(secret: bytes, token_ids: np.ndarray) -> Hashes:
     """Phase and selection hashes of some tokens under law ``direct``: two independent uniform draws each."""
     pairs = to_unit_interval(keystream_blocks(subkey(secret, TABLES), token_ids)).reshape(-1, 2)
     return pairs[:, 0].copy(), pairs[:, 1].copy()
@@ -93,15 +94,13 @@ def paper_matrix_rows(stream_key: bytes, token_ids: np.ndarray, dimension: int) 
     return np.stack([even, odd], axis=-1).reshape(len(token_ids), 2 * even.shape[1])[:, :dimension]
 
 
-def paper_entries(
-    stream_key: bytes, token_ids: np.ndarray, v_k: np.ndarray, v_s: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
+def paper_entries(stream_key: bytes, token_ids: np.ndarray, v_k: np.ndarray, v_s: np.ndarray) -> Hashes:
     """Phase and selection hashes of some tokens under law ``paper``, without the rows of M being put together."""
     dimension = len(v_k)
     vectors = np.zeros((dimension + -dimension % 4, 2))  # M is derived four columns at a time
     vectors[:dimension] = np.stack([v_k, v_s], axis=1)
 
-    def hashes_of(chunk: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def hashes_of(chunk: np.ndarray) -> Hashes:
         even, odd = _normal_columns(stream_key, chunk, dimension)
         return _hashes(even @ vectors[0::2] + odd @ vectors[1::2], dimension)
 
@@ -133,20 +132,18 @@ def _normal_columns(stream_key: bytes, token_ids: np.ndarray, dimension: int) ->
     return even.reshape(shape), odd.reshape(shape)
 
 
-def project(rows: np.ndarray, v_k: np.ndarray, v_s: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def project(rows: np.ndarray, v_k: np.ndarray, v_s: np.ndarray) -> Hashes:
     """The paper's hash g(v, x, M) = Φ(v·M_i / √(n/3)) of every row, for the phase and the selection vector."""
     return _hashes(rows @ np.stack([v_k, v_s], axis=1), len(v_k))
 
 
-def _hashes(products: np.ndarray, dimension: int) -> tuple[np.ndarray, np.ndarray]:
+def _hashes(products: np.ndarray, dimension: int) -> Hashes:
     hashes = torch.special.ndtr(torch.from_numpy(products / math.sqrt(dimension / 3.0))).numpy()
     np.minimum(hashes, np.nextafter(1.0, 0.0), out=hashes)  # Φ rounds to 1 beyond 8.3 σ, and g lies in [0, 1)
     return hashes[:, 0], hashes[:, 1]
 
 
-def in_chunks(
-    hashes_of: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]], token_ids: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
+def in_chunks(hashes_of: Callable[[np.ndarray], Hashes], token_ids: np.ndarray) -> Hashes:
     """Phase and selection hashes of many tokens, some hundred tokens at a time."""
     chunks = np.array_split(token_ids, max(1, math.ceil(len(token_ids) / _ROWS_AT_ONCE)))
     phases, selections = zip(*map(hashes_of, chunks), strict=True)

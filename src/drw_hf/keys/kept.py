@@ -92,6 +92,10 @@ class KeptSecret(ABC):
     ) -> Self:
         """Load what :meth:`save_pretrained` or :meth:`push_to_hub` wrote.
 
+        Raises ``WrongPassphraseError`` when it is sealed and does not open, ``KeyFileError`` when there is
+        none or it is damaged or of a newer format, ``RepositoryAccessError`` when the repository does not exist
+        or the token may not read it.
+
         Parameters
         ----------
         name_or_path : str or path
@@ -101,15 +105,6 @@ class KeptSecret(ABC):
         **options
             For a repository: ``revision``, ``subfolder``, ``token``, ``cache_dir``, ``force_download`` and
             ``local_files_only``, as for :func:`huggingface_hub.hf_hub_download`. Key files in the cache get mode 0600.
-
-        Raises
-        ------
-        WrongPassphraseError
-            When it is sealed and does not open.
-        KeyFileError
-            When there is none, or it is damaged or of a newer format.
-        RepositoryAccessError
-            When the repository does not exist, or the token may not read it.
         """
         place = find_files(name_or_path, cls.kind, **options)
         content = files.read(place, cls.kind, passphrase)

@@ -22,7 +22,7 @@ from .files import KEY, Content, FileKind
 from .frames import forgets_locals
 from .hash_rules import HashRule, resolve_hash_rule
 from .kept import KeptSecret, checked_secret
-from .settings import MarkOptions, MarkSettings, mark_named, settings_from_fields, settings_of
+from .settings import PAPERS_MARK, MarkOptions, MarkSettings, mark_named, settings_from_fields
 
 _RULE_ARRAY = "rule."  # what the names of the hash rule's arrays begin with
 _Value = TypeVar("_Value")
@@ -357,8 +357,9 @@ def _settings_and_binding(
     of_binding = {name: chosen.pop(name) for name in BindingOptions.__annotations__.keys() & options.keys()}
     binding = Binding.of(model, tokenizer, **of_binding)
     chosen["hash_rule"] = resolve_hash_rule(chosen.get("hash_rule"), binding.task)
-    settings = settings_of(**chosen)
-    if target is not None or mark_named(settings.mark).has_target:
+    mark = mark_named(chosen.get("mark", PAPERS_MARK))
+    settings = mark.settings_class(**chosen)
+    if target is not None or mark.has_target:
         settings = settings.replace(target=class_number(target, binding.labels, error=InvalidKeyError))
     return {"settings": settings, "binding": binding}
 

@@ -239,7 +239,7 @@ class KeyRing(KeptSecret):
         return ".".join(["drw1", *(base64.urlsafe_b64encode(part).rstrip(b"=").decode() for part in (name, tag))])
 
     def user_of(self, token: str) -> str:
-        """The user whom a token names; raises :class:`InvalidInputError` if :meth:`token_for` did not make it."""
+        """The user whom a token names; raises ``InvalidInputError`` if :meth:`token_for` did not make it."""
         try:
             _, name, _ = token.split(".")
             user = base64.urlsafe_b64decode(name + "=" * (-len(name) % 4)).decode()

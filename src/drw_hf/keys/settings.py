@@ -104,11 +104,6 @@ def mark_named(name: str, error: type[DrwError] = InvalidKeyError) -> Any:
     return MARKS.get(name, error, _UNREGISTERED)
 
 
-def settings_of(mark: str = PAPERS_MARK, **fields: Any) -> MarkSettings:
-    """The settings of a mark, in the class that the mark has for them; a name that is none of them is a TypeError."""
-    return mark_named(mark).settings_class(mark=mark, **fields)
-
-
 def settings_from_fields(fields: Mapping[str, Any], rule_arrays: Mapping[str, np.ndarray]) -> MarkSettings:
     """The settings that :meth:`MarkSettings.to_fields` gave, among the other fields of a key."""
     settings_class = mark_named(fields.get("mark", PAPERS_MARK), KeyFileError).settings_class

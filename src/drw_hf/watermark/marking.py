@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from ..errors import InvalidInputError, ModelOutputError
 from ..keys.choices import LabelKind, Sampling
@@ -29,12 +30,8 @@ class OutputOptions:
 
 
 def protect(
-    logits: torch.Tensor,
-    query: Query,
-    keys: Keys,
-    options: OutputOptions,
-    generator: torch.Generator | None = None,
-) -> torch.Tensor:
+    logits: Tensor, query: Query, keys: Keys, options: OutputOptions, generator: torch.Generator | None = None
+) -> Tensor:
     """The protected answer to a query, from the model's own logits: float32 logits of the same shape.
 
     ``keys`` is one for the batch, or one for every row; ``generator`` is the chance of ``sampling="fresh"``.
@@ -99,7 +96,7 @@ def _row_keys(keys: Keys, n_rows: int) -> Keys:
     return keys
 
 
-def _check_shape(logits: torch.Tensor, query: Query, key: WatermarkKey) -> None:
+def _check_shape(logits: Tensor, query: Query, key: WatermarkKey) -> None:
     n_rows, length = query.input_ids.shape
     leading = (n_rows, length) if key.task == "token-classification" else (n_rows,)
     if tuple(logits.shape) != (*leading, key.num_labels):
@@ -109,7 +106,7 @@ def _check_shape(logits: torch.Tensor, query: Query, key: WatermarkKey) -> None:
         )
 
 
-def _keyed_draws(query: Query, keys: Keys, view: TokenView, sampled: torch.Tensor) -> torch.Tensor:
+def _keyed_draws(query: Query, keys: Keys, view: TokenView, sampled: Tensor) -> Tensor:
     """The keyed numbers of all sampled items, in the order of ``tensor[sampled]``."""
     input_ids, ordinary = query.input_ids.cpu().numpy(), view.ordinary.cpu().numpy()
     first_sentence, drawn = view.first_sentence.cpu().numpy(), sampled.cpu().numpy()

@@ -128,7 +128,7 @@ class _WatermarkedModel(KeyHolder, PreTrainedModel):
             See :class:`WatermarkedConfig`; by default what the model was saved with.
         replace_key : bool
             Accept another key than the one the model was saved with: a rotation. By default that is a
-            :class:`KeyMismatchError`, as a key for another model always is.
+            ``KeyMismatchError``, as a key for another model always is.
         **kwargs
             As for :meth:`transformers.PreTrainedModel.from_pretrained`.
         """
@@ -320,7 +320,7 @@ class _WatermarkedModel(KeyHolder, PreTrainedModel):
 
         The weights are those of the clean model, so the repository is private unless asked otherwise. The key lies
         beside them: sealed if a passphrase is given, else plain, which only a private repository gets; for another one
-        :class:`PlainKeyRefusedError` is raised before anything is uploaded.
+        ``PlainKeyRefusedError`` is raised before anything is uploaded.
 
         Parameters
         ----------

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from ..keys.derivation import keystream, to_unit_interval
 from .mark import SMALLEST_LOG
@@ -48,7 +49,7 @@ def keyed_uniforms(
     return to_unit_interval(b"".join(streams))
 
 
-def draw(log_y: torch.Tensor, uniform: torch.Tensor) -> torch.Tensor:
+def draw(log_y: Tensor, uniform: Tensor) -> Tensor:
     """The class (int64) in whose stretch of the cumulated ŷ the number in [0, 1) falls, for every item."""
     cumulated = log_y.double().exp().cumsum(dim=-1)
     total = cumulated[..., -1:]
@@ -57,7 +58,7 @@ def draw(log_y: torch.Tensor, uniform: torch.Tensor) -> torch.Tensor:
     return (cumulated <= threshold).sum(dim=-1).clamp_max(log_y.shape[-1] - 1)
 
 
-def hard_output(labels: torch.Tensor, n_classes: int) -> torch.Tensor:
+def hard_output(labels: Tensor, n_classes: int) -> Tensor:
     """Logits that say one label and nothing else: 0 for it, −10⁴ for the others."""
     output = torch.full((*labels.shape, n_classes), SMALLEST_LOG, dtype=torch.float32, device=labels.device)
     return output.scatter_(-1, labels.unsqueeze(-1), 0.0)
