@@ -55,6 +55,8 @@ def keystream(stream_key: bytes, first_block: int, n_blocks: int) -> bytes:
 
 def keystream_blocks(stream_key: bytes, blocks: np.ndarray) -> bytes:
     """The same stream at block numbers in any order: counter mode is the cipher applied to the counters."""
+    if len(blocks) and (np.diff(blocks) == 1).all():
+        return keystream(stream_key, int(blocks[0]), len(blocks))  # the same, faster
     return encrypted(stream_key, counters(blocks))
 
 
@@ -110,12 +112,8 @@ def paper_entries(stream_key: bytes, token_ids: np.ndarray, v_k: np.ndarray, v_s
 def _normal_columns(stream_key: bytes, token_ids: np.ndarray, dimension: int) -> tuple[np.ndarray, np.ndarray]:
     """The even and the odd columns of some rows of M: four 32-bit numbers per block, two by two through Box-Muller."""
     blocks_per_row = (dimension + 3) // 4
-    if len(token_ids) and (np.diff(token_ids) == 1).all():
-        stream = keystream(stream_key, int(token_ids[0]) * blocks_per_row, len(token_ids) * blocks_per_row)
-    else:
-        blocks = token_ids[:, None] * blocks_per_row + np.arange(blocks_per_row)
-        stream = keystream_blocks(stream_key, blocks.ravel())
-    pairs = np.frombuffer(stream, dtype="<u4").reshape(-1, 2)
+    blocks = token_ids[:, None] * blocks_per_row + np.arange(blocks_per_row)
+    pairs = np.frombuffer(keystream_blocks(stream_key, blocks.ravel()), dtype="<u4").reshape(-1, 2)
     # In place, since passing over memory is what most of the time goes into.
     radius, angle = numbers = np.empty((2, len(pairs)))
     np.multiply(pairs.T, 2.0**-32, out=numbers)
