@@ -142,5 +142,5 @@ class Probe:
             mask = np.arange(lengths.max()) < lengths[:, None]
             ids, types = np.zeros((2, *mask.shape), np.int64)
             ids[mask], types[mask] = (array[ends[0] : ends[-1]] for array in (self.input_ids, self.token_type_ids))
-            query = Query(*map(torch.from_numpy, (ids, mask.astype(np.int64), types)))
-            yield slice(first, first + len(lengths)), query
+            attended = torch.from_numpy(mask.astype(np.int64))
+            yield slice(first, first + size), Query(torch.from_numpy(ids), attended, torch.from_numpy(types))

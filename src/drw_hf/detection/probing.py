@@ -5,7 +5,6 @@ needed, so one :class:`Probe` serves for any key of the model.
 """
 
 from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple, Unpack, cast
 
 import numpy as np
@@ -95,12 +94,16 @@ def probe_suspect(
     questions = [questions[i] for i in asked]
     labelled = {name: [labels[i] for i in asked] for name, labels in labelled.items()}
     tokens = _encode(questions, tokenizer, options["max_length"] or _limit(tokenizer, victim), key.task)
-    asking = _Asking(questions, tokenizer, key.task, options)
-    shown = [_inverse(probing.get("label_map")).get(label, label) for label in key.labels]
-    answers, name = asking.ask("the suspect", suspect, probing.get("suspect_tokenizer"), shown)
+    theirs = {ours: theirs for theirs, ours in (probing.get("label_map") or {}).items()}
+    if len(theirs) != len(probing.get("label_map") or {}):
+        raise InvalidInputError("label_map names one of the key's labels twice; every label needs one of its own")
+    labels = [theirs.get(label, label) for label in key.labels]
+    tokenizers = probing.get("suspect_tokenizer"), tokenizer
+    answers, name = _ask("the suspect", suspect, labels, tokenizers, key.task, questions, options)
     clean = None
     if victim is not None:
-        clean, _ = asking.ask("the victim", without_mark(victim), None, key.labels)
+        asked = without_mark(victim)
+        clean, _ = _ask("the victim", asked, key.labels, (None, tokenizer), key.task, questions, options)
     return _assemble(key, tokens, answers, clean, labelled, name, tokenizer_fingerprint(tokenizer))
 
 
@@ -139,44 +142,33 @@ def without_mark(victim: Any) -> Any:
     return model.get_base_model() if hasattr(model, "watermark_disabled") else model
 
 
-@dataclass(frozen=True)
-class _Asking:
-    """What suspect and victim are asked alike; ``tokenizer`` is the owner's."""
-
-    questions: list[Question]
-    tokenizer: Any
-    task: Task
-    options: AskingOptions
-
-    def ask(self, who: str, asked: Any, own_tokenizer: Any, labels: Sequence[str]) -> tuple[list[np.ndarray], str]:
-        """Answers in the order of ``labels``, and the name of who gave them."""
-        if own_tokenizer is None and isinstance(asked, torch.nn.Module):
-            own_tokenizer = self.tokenizer  # a bare model says nothing of its tokenizer
-        predictor = as_predictor(
-            asked, own_tokenizer, task=self.task, labels=labels, max_retries=self.options["max_retries"]
+def _ask(
+    who: str,
+    asked: Any,
+    labels: Sequence[str],
+    tokenizers: tuple[Any, Any],
+    task: Task,
+    questions: list[Question],
+    options: AskingOptions,
+) -> tuple[list[np.ndarray], str]:
+    """Answers in the order of ``labels``, and the name of who gave them; tokenizers: theirs if known, the owner's."""
+    own, owners = tokenizers
+    if own is None and isinstance(asked, torch.nn.Module):
+        own = owners  # a bare model says nothing of its tokenizer
+    predictor = as_predictor(asked, own, task=task, labels=labels, max_retries=options["max_retries"])
+    if are_tokenised(questions) and isinstance(predictor, ModelPredictor):
+        if tokenizer_fingerprint(predictor.tokenizer) != tokenizer_fingerprint(owners):
+            raise InvalidInputError(f"tokenised rows are the owner's tokens, which {who} does not read; give texts")
+    answers = ask(predictor, questions, options, who)
+    found = predictor.labels or ()
+    missing = [label for label in labels if label not in found]
+    if missing or len(found) != len(labels):
+        raise InvalidInputError(
+            f"{who}'s labels {list(found)} are not the key's: {missing or list(found)} cannot be matched; pass "
+            "label_map={suspect's label: key's label} for every label that was renamed"
         )
-        if are_tokenised(self.questions) and isinstance(predictor, ModelPredictor):
-            if tokenizer_fingerprint(predictor.tokenizer) != tokenizer_fingerprint(self.tokenizer):
-                raise InvalidInputError(
-                    f"tokenised rows are the owner's tokens, which {who} does not read; give texts"
-                )
-        answers = ask(predictor, self.questions, self.options, who)
-        found = predictor.labels or ()
-        missing = [label for label in labels if label not in found]
-        if missing or len(found) != len(labels):
-            raise InvalidInputError(
-                f"{who}'s labels {list(found)} are not the key's: {missing or list(found)} cannot be matched; pass "
-                "label_map={suspect's label: key's label} for every label that was renamed"
-            )
-        order = [found.index(label) for label in labels]
-        return [answer[..., order] for answer in answers], predictor.public_name
-
-
-def _inverse(label_map: Mapping[str, str] | None) -> dict[str, str]:
-    inverse = {ours: theirs for theirs, ours in (label_map or {}).items()}
-    if label_map and len(inverse) != len(label_map):
-        raise InvalidInputError("label_map names one of the key's labels twice; every label needs one of its own")
-    return inverse
+    order = [found.index(label) for label in labels]
+    return [answer[..., order] for answer in answers], predictor.public_name
 
 
 # -- texts
@@ -303,8 +295,6 @@ def _from_answers(
 ) -> Probe:
     """Arrays (m,) or (len(input_ids), m) in the key's label order, beside token ids."""
     rows = [dict(row) for row in rows]
-    if len(suspect) != len(rows):
-        raise InvalidInputError(f"{len(suspect)} answers to {len(rows)} rows; give one answer for every row")
     if not rows or any("input_ids" not in row for row in rows):
         raise DatasetError("answers computed elsewhere need the tokens they are of; give rows with input_ids")
     _check_lengths(labelled, len(rows))
@@ -315,8 +305,9 @@ def _from_answers(
 
 
 def _checked_answers(given: Any, rows: list[dict], key: WatermarkKey, whose: str) -> list[np.ndarray]:
-    if not isinstance(given, list | tuple | np.ndarray) or len(given) != len(rows):
-        raise InvalidInputError(f"{whose}'s answers must be one array for every row, like the suspect's")
+    n_answers = len(given) if isinstance(given, list | tuple | np.ndarray) else "no"
+    if n_answers != len(rows):
+        raise InvalidInputError(f"{whose} gave {n_answers} answers to {len(rows)} rows; give one array for every row")
     by_word = key.task == "token-classification"
     answers = [np.asarray(answer, dtype=np.float32) for answer in given]
     for number, (table, row) in enumerate(zip(answers, rows, strict=True)):

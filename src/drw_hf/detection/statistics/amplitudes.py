@@ -70,22 +70,22 @@ class SuspectAnswers:
         return (np.bincount(index, self.values == target) >= 0.5 * count)[index]
 
     def against(
-        self, target: int, victim: np.ndarray | None, reference: np.ndarray | None, name: str
+        self, probes: np.ndarray, target: int, victim: np.ndarray | None, reference: np.ndarray | None, name: str
     ) -> tuple[np.ndarray, list[np.ndarray]]:
         """y of these probes for the amplitude of this name, and what else than a mark may explain it."""
-        others = [p for p in (victim, reference) if p is not None]
-        logits = [logit(p, target) for p in others]
+        others = [p[probes] for p in (victim, reference) if p is not None]
+        logits, values = [logit(p, target) for p in others], self.values[probes]
         if self.kind == "labels":
-            return (self.values == target).astype(np.float64), logits
-        score = self.values if self.kind == "score" else self.values[:, target]
+            return (values == target).astype(np.float64), logits
+        score = values if self.kind == "score" else values[:, target]
         if name == "B":  # answers that are not c*: a mark of scope "all" raises what little c* has
             return np.log(np.maximum(score, _SMALLEST)), logits
-        if self.kind == "score" or self.values.shape[1] == 2:
+        if self.kind == "score" or values.shape[1] == 2:
             with np.errstate(divide="ignore"):
                 return np.clip(np.log(score) - np.log1p(-score), -LOGIT_LIMIT, LOGIT_LIMIT), logits
         # A mark lowers c* and gives to all the others, where it shows more the less they had.
         own = [against_others(p, target) if p.shape[1] > 2 else logit(p, target) for p in others]
-        return against_others(self.values, target), own if victim is None else [logits[0], *own]
+        return against_others(values, target), own if victim is None else [logits[0], *own]
 
 
 def compute_amplitudes(
@@ -135,9 +135,7 @@ def compute_amplitudes(
     parts = {"A": is_target} if scope == "predicted" else {"A": is_target, "B": ~is_target}
     found, reasons = {}, []
     for name, probes in parts.items():
-        theirs, students = (None if array is None else array[probes] for array in (victim, reference))
-        some = SuspectAnswers(suspect.kind, suspect.values[probes])
-        y, explained_by = some.against(target, theirs, students, name)
+        y, explained_by = suspect.against(probes, target, victim, reference, name)
         try:
             found[name] = _per_token(token_ids[probes], y, explained_by, logged_counts)
         except _NothingToTest as reason:

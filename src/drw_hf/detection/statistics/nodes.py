@@ -57,7 +57,7 @@ def p_snr_many(
     if not probes.scale:
         return result
     on_nodes = _go_on_nodes(probes, max_frequency)
-    for row in np.flatnonzero(~on_nodes):
+    for row in np.flatnonzero(~on_nodes).tolist():
         few = bool(probes.n_distinct[row] < FEW_DISTINCT)
         result[row] = _ratio(_on_own_positions(probes, row), inner, outer, few)[0]
     rows = np.flatnonzero(on_nodes)
@@ -79,7 +79,9 @@ def periodogram_by_nodes(hash_values: Numbers, values: Numbers, frequencies: npt
     if not probes.scale or not frequencies.size:
         return np.zeros(frequencies.shape)
     highest = float(frequencies.max())
-    sample = _on_nodes(probes, [0], highest) if _go_on_nodes(probes, highest)[0] else _on_own_positions(probes, 0)
+    sample = (
+        _on_nodes(probes, np.arange(1), highest) if _go_on_nodes(probes, highest)[0] else _on_own_positions(probes, 0)
+    )
     return probes.scale**2 * _power(sample, frequencies.ravel())[0].reshape(frequencies.shape)
 
 
@@ -140,7 +142,7 @@ def _nodes(max_frequency: float) -> _Nodes:
     return _Nodes(np.cos(angles) / 2, from_moments, n_low, n_high)
 
 
-def _on_nodes(probes: Probes, rows: npt.ArrayLike, max_frequency: float) -> _Sample:
+def _on_nodes(probes: Probes, rows: np.ndarray, max_frequency: float) -> _Sample:
     """A few hundred positions, however many the probes."""
     nodes = _nodes(max_frequency)
     weights = np.stack([probes.shares, probes.shares * probes.values])

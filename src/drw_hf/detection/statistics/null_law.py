@@ -38,16 +38,9 @@ class NullLaw:
     given v_k and v_s the two projections are bivariate normal with standard deviations |v|/√(n/3) and correlation
     cos∠(v_k, v_s). The first is the second with standard deviations 1 and correlation 0, and is computed as such.
 
-    Parameters
-    ----------
-    A : array, shape (n,)
-        The amplitude of each distinct token; special tokens, which are never marked, must not be among them.
-    settings : MarkSettings
-        Those of the keys, of which f_w, τ and the law matter.
-    B : array, shape (n,), optional
-        The second amplitude of keys of scope ``all``.
-    vectors : (v_k, v_s)
-        The key's vectors, for law ``"paper"`` alone: given these, the token matrix is what is random.
+    ``A`` (n,) are the amplitudes of the distinct tokens; special tokens, which are never marked, must not be among
+    them. ``B`` (n,) are the second ones of keys of scope ``all``. Of the keys' settings f_w, τ and the law matter; law
+    ``"paper"`` needs ``vectors``, the key's (v_k, v_s): given these, the token matrix is what is random.
 
     Examples
     --------
