@@ -94,16 +94,17 @@ def probe_suspect(
     questions = [questions[i] for i in asked]
     labelled = {name: [labels[i] for i in asked] for name, labels in labelled.items()}
     tokens = _encode(questions, tokenizer, options["max_length"] or _limit(tokenizer, victim), key.task)
-    theirs = {ours: theirs for theirs, ours in (probing.get("label_map") or {}).items()}
-    if len(theirs) != len(probing.get("label_map") or {}):
+    label_map = probing.get("label_map") or {}
+    renamed = {ours: theirs for theirs, ours in label_map.items()}
+    if len(renamed) != len(label_map):
         raise InvalidInputError("label_map names one of the key's labels twice; every label needs one of its own")
-    labels = [theirs.get(label, label) for label in key.labels]
+    labels = [renamed.get(label, label) for label in key.labels]
     tokenizers = probing.get("suspect_tokenizer"), tokenizer
     answers, name = _ask("the suspect", suspect, labels, tokenizers, key.task, questions, options)
     clean = None
     if victim is not None:
-        asked = without_mark(victim)
-        clean, _ = _ask("the victim", asked, key.labels, (None, tokenizer), key.task, questions, options)
+        unmarked = without_mark(victim)
+        clean, _ = _ask("the victim", unmarked, key.labels, (None, tokenizer), key.task, questions, options)
     return _assemble(key, tokens, answers, clean, labelled, name, tokenizer_fingerprint(tokenizer))
 
 

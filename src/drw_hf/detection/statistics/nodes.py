@@ -90,17 +90,22 @@ def periodogram_by_nodes(hash_values: Numbers, values: Numbers, frequencies: npt
 
 class _Sample(NamedTuple):
     positions: np.ndarray  # (h,)
-    weights: np.ndarray  # (K, 2, h): the share of every position, and that times its value
+    weights: np.ndarray  # (K, 2, h): the share of every position among all probes, and that times its value
     n_probes: float
-    variance: float
+    power_limit: float
 
 
 def _on_own_positions(probes: Probes, row: int) -> _Sample:
     """One position per distinct hash value under a key."""
     merged = probes.merged(row)
-    weights = np.stack([merged.shares, merged.shares * merged.values])
-    positions = merged.hashes[0] - merged.shares @ merged.hashes[0]
-    return _Sample(positions, weights[None], probes.n_probes, probes.variance)
+    weights = _shares(merged)
+    positions = merged.hashes[0] - weights[0] @ merged.hashes[0]
+    return _Sample(positions, weights[None], probes.counts.sum(), probes.power_limit)
+
+
+def _shares(probes: Probes) -> np.ndarray:
+    shares = probes.counts / probes.counts.sum()
+    return np.stack([shares, shares * probes.values])
 
 
 def _degree(max_frequency: float) -> int:
@@ -145,11 +150,11 @@ def _nodes(max_frequency: float) -> _Nodes:
 def _on_nodes(probes: Probes, rows: np.ndarray, max_frequency: float) -> _Sample:
     """A few hundred positions, however many the probes."""
     nodes = _nodes(max_frequency)
-    weights = np.stack([probes.shares, probes.shares * probes.values])
+    weights = _shares(probes)
     scaled = 2 * probes.hashes[rows] - 1
     parts = (slice(start, start + PIECE) for start in range(0, len(probes.values), PIECE))
     moments = sum(_moments(scaled[:, part], weights[:, part], nodes) for part in parts)
-    return _Sample(nodes.positions, moments @ nodes.from_moments, probes.n_probes, probes.variance)
+    return _Sample(nodes.positions, moments @ nodes.from_moments, probes.counts.sum(), probes.power_limit)
 
 
 def _moments(scaled: np.ndarray, weights: np.ndarray, nodes: _Nodes) -> np.ndarray:
@@ -200,7 +205,7 @@ def _power_of_block(sample: _Sample, frequencies: np.ndarray) -> np.ndarray:
     # On evenly spaced hash values cosine and sine may be multiples of each other, or constant: fit what is left.
     single, none = determinant <= 1e-13 * trace**2, trace <= 1e-24
     explained = np.where(single, cov_yc**2 + cov_ys**2, explained) / np.where(single, trace + none, determinant)
-    return sample.n_probes / 2 * np.clip(np.where(none, 0, explained), 0, sample.variance)
+    return np.clip(sample.n_probes / 2 * np.where(none, 0, explained), 0, sample.power_limit)
 
 
 def _ratio(sample: _Sample, inner: Grid, outer: Grid, few: bool) -> np.ndarray:
@@ -208,7 +213,7 @@ def _ratio(sample: _Sample, inner: Grid, outer: Grid, few: bool) -> np.ndarray:
     signal, total = (_sum_over(grid, sample, few) for grid in (inner, outer))
     noise = (total - signal) / (outer.points - inner.points)
     # Where the means over equal hashes are all equal, nothing but rounding is left.
-    some = noise > 1e-20 * sample.n_probes * sample.variance
+    some = noise > 2e-20 * sample.power_limit
     return np.where(some, signal / inner.points / np.where(some, noise, 1), 0)
 
 

@@ -144,8 +144,7 @@ class Probes:
     hashes: np.ndarray  # (K, n)
     values: np.ndarray  # (n,), their mean taken off, the largest ±1
     scale: float  # what they were divided by; 0 where they are all the same
-    shares: np.ndarray  # (n,), of all probes
-    n_probes: float
+    counts: np.ndarray  # (n,), how many probes each stands for
     n_distinct: np.ndarray  # (K,), different hash values
 
     @classmethod
@@ -176,25 +175,24 @@ class Probes:
                 f"the probes have only {fewest} different hash values, which a wave of any frequency fits; give texts "
                 f"that have at least {MIN_DISTINCT}, better hundreds"
             )
-        n_probes = counts.sum()
-        centred = values - counts @ (values / n_probes)
+        centred = values - counts @ (values / counts.sum())
         scale = np.abs(centred).max()
         if scale <= 1e-12 * np.abs(values).max():  # what is left is rounding, and has a spectrum of its own
             scale = 0.0
-        return cls(hashes, centred / (scale or 1.0), float(scale), counts / n_probes, float(n_probes), n_distinct)
+        return cls(hashes, centred / (scale or 1.0), float(scale), counts, n_distinct)
 
     def merged(self, row: int = 0) -> "Probes":
         """One entry per distinct hash value under one key; its value is a mean."""
         hashes, inverse = np.unique(self.hashes[row], return_inverse=True)
-        shares = np.bincount(inverse, self.shares)
-        means = np.bincount(inverse, self.shares * self.values) / shares
+        counts = np.bincount(inverse, self.counts)
+        means = np.bincount(inverse, self.counts * self.values) / counts
         scale = self.scale if np.abs(means).max() > 1e-12 else 0.0
-        return Probes(hashes[None], means, scale, shares, self.n_probes, self.n_distinct[[row]])
+        return Probes(hashes[None], means, scale, counts, self.n_distinct[[row]])
 
     @property
-    def variance(self) -> float:
-        """Of the values."""
-        return float(self.shares @ self.values**2)
+    def power_limit(self) -> float:
+        """The power of a wave that explains all values."""
+        return float(self.counts @ self.values**2) / 2
 
 
 def check_frequencies(frequencies: npt.ArrayLike) -> np.ndarray:
@@ -246,8 +244,7 @@ def _power(probes: Probes, frequencies: np.ndarray) -> np.ndarray:
     if not probes.scale or not len(frequencies):
         return np.zeros(len(frequencies))
     # With dy = 1/√count, psd is in units of one probe: what it is without merging.
-    counts = probes.shares * probes.n_probes
-    spectrum = LombScargle(probes.hashes[0], probes.values, dy=counts**-0.5, normalization="psd")
+    spectrum = LombScargle(probes.hashes[0], probes.values, dy=probes.counts**-0.5, normalization="psd")
     # Press and Rybicki's algorithm, whichever astropy takes by itself: evidence must replay with later versions.
     algorithm = {"algorithm": "fasper"} if int(astropy.__version__.split(".")[0]) >= 8 else {}
     fast_sums: dict[str, Any] = {"method": "fast", "method_kwds": {**algorithm, "trig_sum_kwds": _PRESS_RYBICKI}}
@@ -262,7 +259,7 @@ def _power(probes: Probes, frequencies: np.ndarray) -> np.ndarray:
                 cycles = frequencies[part] / (2 * math.pi)
                 power[part] = spectrum.power(cycles, **how, assume_regular_frequency=True)
     # On evenly spaced hash values cosine or sine may be constant, which leaves 0/0.
-    return np.clip(np.nan_to_num(power, nan=0.0), 0.0, probes.n_probes * probes.variance / 2)
+    return np.clip(np.nan_to_num(power, nan=0.0), 0.0, probes.power_limit)
 
 
 def _sum_over(grid: Grid, probes: Probes) -> float:
