@@ -9,13 +9,16 @@ HUB = HubOfTest()  # has its port from here on, but answers only in tests that a
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["HF_ENDPOINT"] = HUB.url
 
+import datasets
 import hypothesis
 import pytest
 import torch
 import transformers
 from huggingface_hub.utils import disable_progress_bars
 
+from drw_hf.cli import passphrases
 from drw_hf.keys import sealing
+from local_tsa import OPENSSL, LocalTSA
 from small_models import make_tokenizer
 
 transformers.logging.disable_progress_bar()
@@ -37,7 +40,7 @@ def pytest_collection_modifyitems(items):
 
 @pytest.fixture(autouse=True)
 def cheap_sealing(monkeypatch):
-    """scrypt at N = 2¹⁷ takes half a second a call by design; the format is the same at N = 2⁴."""
+    """scrypt at N = 2¹⁷ takes half a second per call by design; the format is the same at N = 2⁴."""
     monkeypatch.setattr(sealing, "COST", 2**4)
 
 
@@ -67,3 +70,38 @@ def upload_path(request, hub, monkeypatch):
     """Runs the test once for each way that large files take."""
     hub.use_xet(monkeypatch, request.param == "xet")
     return request.param
+
+
+@pytest.fixture(scope="module")
+def environment(place):
+    """Inside the folder ``place``, which a module makes, with its own caches and its passphrase in the environment."""
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.chdir(place)
+        monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", str(place / "cache"))
+        monkeypatch.setattr(sealing, "COST", 2**4)
+        monkeypatch.setenv(passphrases.VARIABLE, (place / "passphrase").read_text().rstrip())
+        yield monkeypatch
+
+
+@pytest.fixture
+def here(environment, place, monkeypatch):
+    """The same for a test that changes some of it."""
+    monkeypatch.chdir(place)
+    return place
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory):
+    """A time-stamping authority, serving for the module."""
+    if OPENSSL is None:
+        pytest.skip("the authority of these tests needs the openssl program")
+    pytest.importorskip("rfc3161_client", reason="time stamps need the extra drw_hf[timestamp]")
+    with LocalTSA(tmp_path_factory.mktemp("tsa")).running() as tsa:
+        yield tsa
+
+
+@pytest.fixture
+def tsa(authority):
+    """The authority, honest and on time again after each test."""
+    yield authority
+    authority.fault = authority.time = None

@@ -24,7 +24,6 @@ from drw_hf.asking.local import ModelPredictor
 from drw_hf.cli import passphrases
 from drw_hf.cli.main import app
 from drw_hf.cli.output import Outcome, prints_outcome
-from drw_hf.keys import sealing
 from inference_server import InferenceServer
 from launching import launch
 from local_tsa import OPENSSL, LocalTSA
@@ -87,24 +86,6 @@ def place(tmp_path_factory):
     write_rows(folder / "few", 4, seed=2)
     (folder / "passphrase").write_text(PASSPHRASE + "\n")
     return folder
-
-
-@pytest.fixture(scope="module")
-def environment(place):
-    """Inside that folder, with caches of its own, cheap sealing and a passphrase in the environment."""
-    with pytest.MonkeyPatch.context() as monkeypatch:
-        monkeypatch.chdir(place)
-        monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", str(place / "cache"))
-        monkeypatch.setattr(sealing, "COST", 2**4)
-        monkeypatch.setenv(passphrases.VARIABLE, PASSPHRASE)
-        yield monkeypatch
-
-
-@pytest.fixture
-def here(environment, place, monkeypatch):
-    """The same for a test that changes some of it."""
-    monkeypatch.chdir(place)
-    return place
 
 
 def drw(line, **options):

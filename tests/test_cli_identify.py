@@ -41,24 +41,6 @@ def place(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def environment(place):
-    """Inside that folder, with caches of its own, cheap sealing and a passphrase in the environment."""
-    with pytest.MonkeyPatch.context() as monkeypatch:
-        monkeypatch.chdir(place)
-        monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", str(place / "cache"))
-        monkeypatch.setattr(sealing, "COST", 2**4)
-        monkeypatch.setenv(passphrases.VARIABLE, PASSPHRASE)
-        yield monkeypatch
-
-
-@pytest.fixture
-def here(environment, place, monkeypatch):
-    """The same for a test that changes some of it."""
-    monkeypatch.chdir(place)
-    return place
-
-
-@pytest.fixture(scope="module")
 def story(environment):
     """The way from a tagger to a student that names the user whose answers it learned from."""
     lines = {

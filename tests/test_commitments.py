@@ -18,7 +18,7 @@ from drw_hf.evidence.commitments import (
 )
 from drw_hf.evidence.timestamps import request_timestamp
 from drw_hf.repositories.requests import hub_errors
-from local_tsa import OPENSSL, LocalTSA
+from local_tsa import LocalTSA
 from needles import leaks_in
 from small_models import make_key, make_model
 
@@ -35,21 +35,6 @@ def key():
 @pytest.fixture(scope="module")
 def other_key():
     return make_key(make_model(), secret=bytes(range(32, 64)))
-
-
-@pytest.fixture(scope="module")
-def authority(tmp_path_factory):
-    if OPENSSL is None:
-        pytest.skip("the authority of these tests needs the openssl program")
-    pytest.importorskip("rfc3161_client", reason="time stamps need the extra drw_hf[timestamp]")
-    with LocalTSA(tmp_path_factory.mktemp("tsa")).running() as tsa:
-        yield tsa
-
-
-@pytest.fixture
-def tsa(authority):
-    yield authority
-    authority.fault = authority.time = None
 
 
 @pytest.fixture

@@ -21,22 +21,11 @@ from drw_hf.planning.accuracy import accuracy_bounds, calibration_error, measure
 from drw_hf.watermark.cosine import periodic_signal, perturb
 from drw_hf.watermark.sampling import draw
 from small_models import SPECIAL, TAGS, make_key, make_model, make_tokenizer, make_victim
-from test_labelling import make_pieces_tokenizer
+from test_labelling import LABELS, make_pieces_tokenizer
+from test_labelling import TEXTS as SEVEN_TEXTS
 from test_perturbation import distributions
 
-LABELS = ["negative", "positive"]
-TEXTS = [
-    "the film was very good",
-    "we hated the slow ending",
-    "a truly moving story with a great cast and bright music",
-    "dull",
-    "they liked the beginning but not the plot",
-    "bad bad bad",
-    "quite funny",
-    "a slow book without a plot",
-    "the music was truly awful",
-    "we saw a bright beginning",
-]
+TEXTS = [*SEVEN_TEXTS, "a slow book without a plot", "the music was truly awful", "we saw a bright beginning"]
 GOLD = [1, 0, 1, 0, 0, 0, 1, 0, 0, 1]
 WORDS = [text.split() for text in TEXTS]
 WORD_GOLD = [[(7 * row + 3 * place) % len(TAGS) for place in range(len(words))] for row, words in enumerate(WORDS)]

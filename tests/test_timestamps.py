@@ -25,18 +25,6 @@ STAMPS = x509.ExtendedKeyUsage([x509.ExtendedKeyUsageOID.TIME_STAMPING])
 
 
 @pytest.fixture(scope="module")
-def authority(tmp_path_factory):
-    with LocalTSA(tmp_path_factory.mktemp("tsa")).running() as tsa:
-        yield tsa
-
-
-@pytest.fixture
-def tsa(authority):
-    yield authority
-    authority.fault = authority.time = None
-
-
-@pytest.fixture(scope="module")
 def stranger(tmp_path_factory):
     """An authority that nobody trusts, with the very names of the other."""
     return LocalTSA(tmp_path_factory.mktemp("stranger"))
