@@ -100,12 +100,12 @@ def probe_suspect(
         raise InvalidInputError("label_map names one of the key's labels twice; every label needs one of its own")
     labels = [renamed.get(label, label) for label in key.labels]
     tokenizers = probing.get("suspect_tokenizer"), tokenizer
-    answers, name = _ask("the suspect", suspect, labels, tokenizers, key.task, questions, options)
-    clean = None
+    answers = {}
+    answers["suspect"], name = _ask("the suspect", suspect, labels, tokenizers, key.task, questions, options)
     if victim is not None:
-        unmarked = without_mark(victim)
-        clean, _ = _ask("the victim", unmarked, key.labels, (None, tokenizer), key.task, questions, options)
-    return _assemble(key, tokens, answers, clean, labelled, name, tokenizer_fingerprint(tokenizer))
+        tokenizers, unmarked = (None, tokenizer), without_mark(victim)
+        answers["victim"], _ = _ask("the victim", unmarked, key.labels, tokenizers, key.task, questions, options)
+    return _assemble(key, tokens, answers, labelled, name, tokenizer_fingerprint(tokenizer))
 
 
 def probe_of(
@@ -230,18 +230,15 @@ def _limit(tokenizer: Any, victim: Any) -> int:
 def _assemble(
     key: WatermarkKey,
     tokens: _Tokens,
-    answers: list[np.ndarray],
-    clean: list[np.ndarray] | None,
+    answers: dict[str, list[np.ndarray]],
     labelled: dict[str, list[Any]],
     name: str,
     fingerprint: str | None,
 ) -> Probe:
     """One entry per item; words that somebody did not see are left out."""
     by_word = tokens.places is not None
-    places = [[-1 if place is None else place for place in row] for row in tokens.places or [[-1]] * len(answers)]
-    columns = {"suspect": [np.atleast_2d(answer) for answer in answers]}
-    if clean is not None:
-        columns["victim"] = [np.atleast_2d(answer) for answer in clean]
+    places = [[-1 if place is None else place for place in row] for row in tokens.places or [[-1]] * len(tokens.ids)]
+    columns = {who: [np.atleast_2d(answer) for answer in theirs] for who, theirs in answers.items()}
     columns |= {which: _numbers(which, rows, key) for which, rows in labelled.items()}
     for which, rows in columns.items():
         for row, (values, words) in enumerate(zip(rows, places, strict=True)):
@@ -250,12 +247,12 @@ def _assemble(
     arrays = {which: np.concatenate(rows) for which, rows in columns.items()}
     arrays["rows"] = np.repeat(np.arange(len(places)), [len(row) for row in places])
     arrays["places"] = np.array([place for row in places for place in row], np.int64)
-    answered = [arrays[who].any(axis=1) for who in ("suspect", "victim") if who in arrays]
+    answered = [arrays[who].any(axis=1) for who in answers]
     counts = np.logical_and.reduce([*answered, (arrays["places"] >= 0) | (not by_word)])
     if not counts.any():
         raise InvalidInputError("no word of the probe texts was answered; are they longer than the suspect's limit?")
     dtypes = {1: np.int64, 2: np.float32}  # of numbers, and of probabilities
-    certain = all(((table == 0) | (table == 1)).all() for table in answers)
+    certain = np.isin(arrays["suspect"], (0, 1)).all()
     return Probe(
         task=key.task,
         labels=tuple(key.labels),
@@ -299,10 +296,10 @@ def _from_answers(
     if not rows or any("input_ids" not in row for row in rows):
         raise DatasetError("answers computed elsewhere need the tokens they are of; give rows with input_ids")
     _check_lengths(labelled, len(rows))
-    answers = _checked_answers(suspect, rows, key, "the suspect")
-    clean = None if victim is None else _checked_answers(victim, rows, key, "the victim")
+    given = {"suspect": suspect} if victim is None else {"suspect": suspect, "victim": victim}
+    answers = {who: _checked_answers(theirs, rows, key, f"the {who}") for who, theirs in given.items()}
     tokens = _of_rows(rows, key.special_token_ids, None, key.task)
-    return _assemble(key, tokens, answers, clean, labelled, "answers gathered elsewhere", None)
+    return _assemble(key, tokens, answers, labelled, "answers gathered elsewhere", None)
 
 
 def _checked_answers(given: Any, rows: list[dict], key: WatermarkKey, whose: str) -> list[np.ndarray]:

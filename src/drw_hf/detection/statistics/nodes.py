@@ -20,7 +20,7 @@ from .periodogram import FEW_DISTINCT, MAX_FREQUENCY, WINDOW, Grid, Numbers, Pro
 NODES_PER_PANEL = 24
 PANELS_PER_CYCLE = 1
 PANELS_PER_CYCLE_OF_FEW = 16
-MAX_DEGREE = 4096  # of the polynomials; beyond, their matrices are too large
+MAX_DEGREE = 2048  # of the polynomials; beyond, their matrices are too large to keep
 KEYS_AT_ONCE = 128
 PIECE = 512  # longer matrix products would be split between threads, which costs more than it gains
 
@@ -79,9 +79,8 @@ def periodogram_by_nodes(hash_values: Numbers, values: Numbers, frequencies: npt
     if not probes.scale or not frequencies.size:
         return np.zeros(frequencies.shape)
     highest = float(frequencies.max())
-    sample = (
-        _on_nodes(probes, np.arange(1), highest) if _go_on_nodes(probes, highest)[0] else _on_own_positions(probes, 0)
-    )
+    on_nodes = _go_on_nodes(probes, highest)[0]
+    sample = _on_nodes(probes, np.arange(1), highest) if on_nodes else _on_own_positions(probes, 0)
     return probes.scale**2 * _power(sample, frequencies.ravel())[0].reshape(frequencies.shape)
 
 
@@ -135,7 +134,7 @@ class _Nodes(NamedTuple):
     n_high: int
 
 
-@lru_cache(maxsize=4)
+@lru_cache(maxsize=2)
 def _nodes(max_frequency: float) -> _Nodes:
     degree = _degree(max_frequency)
     n_low = math.ceil(math.sqrt(degree))
