@@ -3,13 +3,14 @@
 import os
 
 import torch
+from huggingface_hub import InferenceClient
 
 from .labelling import label_with_teacher
-from .local import ModelPredictor, is_pipeline, of_path, of_pipeline
+from .local import ModelPredictor, is_pipeline, load_predictor
 from .options import AskingOptions
 from .predictor import InferenceService, Predictor, PredictorOptions, as_predictor, register_predictor
 from .questions import max_length_of
-from .remote import CallablePredictor, ClientPredictor, RetryingPredictor, is_address, of_address
+from .remote import CallablePredictor, ClientPredictor, RetryingPredictor
 
 __all__ = [
     "AskingOptions",
@@ -30,6 +31,14 @@ register_predictor(
     lambda client, _, options: ClientPredictor(client, options),
 )
 register_predictor("model", lambda thing: isinstance(thing, torch.nn.Module), ModelPredictor)
-register_predictor("pipeline", is_pipeline, of_pipeline)
-register_predictor("path", lambda thing: isinstance(thing, str | os.PathLike), of_path)
-register_predictor("address", is_address, of_address)
+register_predictor(
+    "pipeline",  # it adds truncation and words for people; its answers are its model's
+    is_pipeline,
+    lambda pipeline, tokenizer, options: ModelPredictor(pipeline.model, tokenizer or pipeline.tokenizer, options),
+)
+register_predictor("path", lambda thing: isinstance(thing, str | os.PathLike), load_predictor)
+register_predictor(
+    "address",
+    lambda thing: isinstance(thing, str) and thing.startswith(("http://", "https://")),
+    lambda address, _, options: ClientPredictor(InferenceClient(model=address), options),
+)

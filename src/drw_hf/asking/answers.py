@@ -34,25 +34,12 @@ _BATCHES_SORTED_AT_ONCE = 200
 
 
 def ask(predictor: Predictor, questions: list[Question], options: AskingOptions, who: str) -> list[np.ndarray]:
-    """What a predictor says to questions, from disk where it was asked before.
-
-    Parameters
-    ----------
-    predictor : Predictor
-        Who is asked.
-    questions : list
-        Texts, pairs, lists of words or tokenised rows.
-    options : AskingOptions
-        All of them, as :func:`~drw_hf.asking.options.asking_options` returns them.
-    who : str
-        What the progress bar calls the predictor.
-    """
+    """What a predictor says to questions, from disk where it was asked before; ``who`` is for the progress bar."""
     content = json.dumps(questions, default=lambda value: np.asarray(value).tolist())
     digest = hashlib.blake2b(content.encode(), digest_size=16).hexdigest()
     with answers_folder(predictor, ["probe", digest], options) as (folder, _):
         ask_the_rest(predictor, len(questions), lambda rows: [questions[row] for row in rows], folder, options, who)
-        with KeptAnswers(folder) as kept:
-            return kept.read(0, len(questions))
+        return kept_answers(folder, 0, len(questions))
 
 
 def ask_the_rest(
@@ -70,8 +57,9 @@ def ask_the_rest(
     state = PartialState()
     names = kept_labels(folder)  # before anything is asked: where they are damaged, the answers are worth nothing
     predictor.labels = predictor.labels or names
-    with KeptAnswers(folder) as kept:
-        answered = kept.rows()
+    answered: set[int] = set()
+    for store in _stores(folder):
+        answered |= store.numbers()
     state.wait_for_everyone()  # before anybody writes: all must see the same rows as open
     todo = [row for row in range(n_questions) if row not in answered]
     if todo:
@@ -108,30 +96,18 @@ def in_batches(
             yield [rows[index] for index in picked], [questions[index] for index in picked]
 
 
-class KeptAnswers:
-    """All answers in a folder, whichever processes wrote them, by row."""
+def _stores(folder: Path) -> Iterator[Store]:
+    """The stores of a folder, whichever processes wrote them."""
+    for file in sorted(folder.glob("answers-*.sqlite")):
+        with Store(file, ANSWERS) as store:
+            yield store
 
-    def __init__(self, folder: Path) -> None:
-        self._stores = [Store(file, ANSWERS) for file in sorted(folder.glob("answers-*.sqlite"))]
 
-    def rows(self) -> set[int]:
-        """The rows that are answered."""
-        return set[int]().union(*(store.numbers() for store in self._stores))
-
-    def read(self, first: int, stop: int) -> list[np.ndarray]:
-        """The answers to the rows from ``first`` to before ``stop``, in their order."""
-        found = {}
-        for store in self._stores:
-            for row, width, values in store.read(first, stop):
-                found[row] = values.reshape(-1, width) if width else values
-        return [found[row] for row in range(first, stop)]
-
-    def __enter__(self) -> "KeptAnswers":
-        return self
-
-    def __exit__(self, *_: Any) -> None:
-        for store in self._stores:
-            store.close()
+def kept_answers(folder: Path, first: int, stop: int) -> list[np.ndarray]:
+    """The answers to the rows from ``first`` to before ``stop``, in their order."""
+    records = (record for store in _stores(folder) for record in store.read(first, stop))
+    found = {row: values.reshape(-1, width) if width else values for row, width, values in records}
+    return [found[row] for row in range(first, stop)]
 
 
 def _keep_labels(predictor: Predictor, folder: Path) -> None:
@@ -139,8 +115,8 @@ def _keep_labels(predictor: Predictor, folder: Path) -> None:
     file = folder / _LABELS_FILE
     if not file.exists():
         temporary = file.with_suffix(f".{os.getpid()}")
-        temporary.write_text(json.dumps(list(predictor.labels or ())))
-        os.replace(temporary, file)
+        temporary.write_text(json.dumps(predictor.labels))
+        temporary.replace(file)
 
 
 def kept_labels(folder: Path) -> tuple[str, ...] | None:
@@ -150,14 +126,14 @@ def kept_labels(folder: Path) -> tuple[str, ...] | None:
         return None
     try:
         labels = json.loads(file.read_text())
+        if not isinstance(labels, list) or not all(isinstance(label, str) for label in labels):
+            raise ValueError("no list of names")
     except ValueError as error:
-        raise damaged_folder(file, type(error).__name__) from None
-    if not isinstance(labels, list) or not all(isinstance(label, str) for label in labels):
-        raise damaged_folder(file, "no list of names")
+        raise damaged_folder(file, error) from None
     return tuple(labels)
 
 
-def damaged_folder(file: Path, why: str) -> KeptAnswersError:
+def damaged_folder(file: Path, why: object) -> KeptAnswersError:
     """The error of a file without which the others in its folder are worth nothing."""
     return damaged(file, why, f"delete the folder {file.parent} to have everything asked again")
 
@@ -176,52 +152,33 @@ def answers_folder(
     """
     import datasets
     from accelerate import PartialState
+    from accelerate.utils import broadcast_object_list
     from datasets.fingerprint import Hasher
 
-    state = PartialState()
-    cache_dir = options["cache_dir"]
-    identity = _from_main_process(_identity(predictor, in_named_folder=cache_dir is not None))
-    fingerprint = _from_main_process(Hasher.hash([*asked, identity, predictor.task, predictor.given_labels]))
+    state, named = PartialState(), options["cache_dir"]
+    place: list[Any] = [None, None]
     with contextlib.ExitStack() as stack:
-        if identity is None:
-            logger.warning(
-                "%s cannot be told from another model, so its answers are not kept, not even if it fails midway; pass "
-                "cache_dir= to keep them",
-                predictor.name,
-            )
-            if state.is_main_process:
+        if state.is_main_process:  # it names the folder; the others work in it, under its lock
+            identity = None if predictor.stateful and named is not None else predictor.fingerprint()
+            if identity is None and named is not None and "<lambda>" not in predictor.name:
+                identity = predictor.name  # enough in a folder that the user named, and so vouches for
+            if identity is None:
+                logger.warning(
+                    "%s cannot be told from another model, so its answers are not kept, not even if it fails midway; "
+                    "pass cache_dir= to keep them",
+                    predictor.name,
+                )
                 root = Path(stack.enter_context(tempfile.TemporaryDirectory(ignore_cleanup_errors=True)))
-        elif cache_dir is not None:
-            root = Path(cache_dir)
-        elif root is None:
-            root = Path(datasets.config.HF_DATASETS_CACHE) / "drw_hf"
-        folder = Path(_from_main_process(str(root))) / f"drw-labels-{fingerprint}"
-        if state.is_main_process:
+            elif named is not None:
+                root = Path(named)
+            elif root is None:
+                root = Path(datasets.config.HF_DATASETS_CACHE) / "drw_hf"
+            fingerprint = Hasher.hash([*asked, identity, predictor.task, predictor.given_labels])
+            folder = root / f"drw-labels-{fingerprint}"
             stack.enter_context(locked(folder))
             if not options["load_from_cache_file"]:
                 shutil.rmtree(folder, ignore_errors=True)
-        state.wait_for_everyone()  # the other processes of this run work under the main one's lock
-        yield folder, None if identity is None else fingerprint
+            place = [folder, None if identity is None else fingerprint]
+        folder, fingerprint = broadcast_object_list(place)
+        yield folder, fingerprint
         state.wait_for_everyone()
-
-
-def _identity(predictor: Predictor, in_named_folder: bool) -> str | None:
-    """What tells a predictor from another: what it would answer, or, where there is no telling, its name.
-
-    A name is enough only in a folder that the user named, and so vouches for; a lambda has none.
-    """
-    found = None if predictor.stateful and in_named_folder else predictor.fingerprint()
-    if found is None and in_named_folder and "<lambda>" not in predictor.name:
-        found = predictor.name
-    return found
-
-
-def _from_main_process(value: Any) -> Any:
-    """The main process's value, in all processes: they work in one folder even where they would name it otherwise."""
-    from accelerate import PartialState
-    from accelerate.utils import broadcast_object_list
-
-    values = [value]
-    if PartialState().num_processes > 1:
-        broadcast_object_list(values)
-    return values[0]

@@ -12,14 +12,7 @@ from ..watermark.configuration import is_hub_id
 from .models import first_line
 from .questions import find_text_columns
 
-READERS = {
-    ".csv": "csv",
-    ".json": "json",
-    ".jsonl": "json",
-    ".parquet": "parquet",
-    ".tsv": "csv",
-    ".txt": "text",
-}
+READERS = {".csv": "csv", ".json": "json", ".jsonl": "json", ".parquet": "parquet", ".tsv": "csv", ".txt": "text"}
 
 
 def load_data(
@@ -73,11 +66,10 @@ def _one_split(found: Any, name: str, split: str | None) -> datasets.Dataset:
         if split is not None:
             raise DatasetError(f"{name} has no splits; leave out --split")
         return found
-    names = list(found)
-    if split is None and len(names) == 1:
-        return found[names[0]]
-    if split not in names:
-        raise DatasetError(f"{name} has the splits {names}; choose one of them with --split")
+    if split is None and len(found) == 1:
+        (split,) = found
+    if split not in found:
+        raise DatasetError(f"{name} has the splits {list(found)}; choose one of them with --split")
     return found[split]
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..errors import DatasetError, PredictorError
 from ..keys.choices import Task
-from .answers import KeptAnswers, answers_folder, ask_the_rest, damaged_folder, kept_labels
+from .answers import answers_folder, ask_the_rest, damaged_folder, kept_answers, kept_labels
 from .options import AskingOptions, asking_options
 from .predictor import Askable, Predictor, as_predictor
 from .questions import find_text_columns, questions_of
@@ -33,19 +33,15 @@ def label_with_teacher(
     Parameters
     ----------
     teacher : model, str, Pipeline, InferenceClient, callable or Predictor
-        Who is asked. A path or repo id is loaded; a callable takes a list of texts (pairs: tuples; token tasks: lists
-        of words) and returns for each ``{label: score}`` or a label, token tasks a list of these, one per word.
+        Who is asked: whatever :func:`drw_hf.asking.as_predictor` takes.
     dataset : Dataset, DatasetDict or IterableDataset
         Rows with a text, two texts, a list of words, or ``input_ids``.
     tokenizer : PreTrainedTokenizerBase, optional
         The teacher's tokenizer; models in memory need it.
-    task : str, optional
-        For callables and clients: ``"sequence-classification"`` (default) or ``"token-classification"``.
-    labels : sequence of str, optional
-        For callables and clients: the label names, where the answers do not show them all.
+    task, labels : optional
+        For callables and clients; see :func:`drw_hf.asking.as_predictor`.
     **asking
-        ``text_columns``, ``batch_size``, ``max_length``, ``max_retries``, ``cache_dir``, ``load_from_cache_file`` and
-        ``progress``: see :class:`drw_hf.asking.AskingOptions`.
+        How the teacher is asked: :class:`drw_hf.asking.AskingOptions`.
 
     Returns
     -------
@@ -118,25 +114,23 @@ def _attach(predictor: Predictor, dataset: Any, finished: Path, fingerprint: str
     import pyarrow
     from accelerate import PartialState
 
-    features = _features(predictor, dataset)
     state = PartialState()
-    with KeptAnswers(finished.parent) as kept:
-        try:
-            with state.main_process_first(), _bars_of_datasets(progress):
-                labelled = dataset.map(
-                    lambda _, rows: _as_columns(kept.read(rows[0], rows[-1] + 1)),
-                    batched=True,
-                    batch_size=500,
-                    with_indices=True,
-                    features=features,
-                    new_fingerprint=fingerprint,
-                    cache_file_name=str(finished),
-                    load_from_cache_file=True,
-                    desc="Attaching the answers",
-                    input_columns=dataset.column_names[0],
-                )
-        except pyarrow.ArrowInvalid as error:
-            raise damaged_folder(finished, type(error).__name__) from None
+    try:
+        with state.main_process_first(), _bars_of_datasets(progress):
+            labelled = dataset.map(
+                lambda _, rows: _as_columns(kept_answers(finished.parent, rows[0], rows[-1] + 1)),
+                batched=True,
+                batch_size=500,
+                with_indices=True,
+                features=_features(predictor, dataset),
+                new_fingerprint=fingerprint,
+                cache_file_name=str(finished),
+                load_from_cache_file=True,
+                desc="Attaching the answers",
+                input_columns=dataset.column_names[0],
+            )
+    except pyarrow.ArrowInvalid as error:
+        raise damaged_folder(finished, type(error).__name__) from None
     state.wait_for_everyone()
     for answers in finished.parent.glob("answers-*.sqlite") if state.is_main_process else ():
         with contextlib.suppress(OSError):  # all is in the Arrow file now
@@ -149,14 +143,11 @@ def _bars_of_datasets(wanted: bool) -> Iterator[None]:
     """datasets draws a bar of its own for every map, unless told otherwise for the whole process."""
     import datasets
 
-    change = not wanted and not datasets.are_progress_bars_disabled()
-    if change:
-        datasets.disable_progress_bars()
-    try:
+    with contextlib.ExitStack() as stack:
+        if not wanted and not datasets.are_progress_bars_disabled():
+            datasets.disable_progress_bars()
+            stack.callback(datasets.enable_progress_bars)
         yield
-    finally:
-        if change:
-            datasets.enable_progress_bars()
 
 
 def _as_columns(answers: Sequence[np.ndarray]) -> dict[str, list[Any]]:

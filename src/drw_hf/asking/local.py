@@ -1,7 +1,6 @@
 """Models in this process: in memory, in a pipeline, or loaded from a folder or the Hub."""
 
 import os
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -51,9 +50,12 @@ class ModelPredictor(Predictor):
         probabilities = logits.float().softmax(-1).cpu().numpy()
         if self.task == "sequence-classification":
             return list(probabilities)
-        return [
-            _at_units(row, units) for row, units in zip(probabilities, self.units(questions, encoding), strict=True)
-        ]
+        answers = []
+        for row, units in zip(probabilities, self.units(questions, encoding), strict=True):
+            there = np.array([unit is not None for unit in units], dtype=bool)
+            answers.append(np.zeros((len(units), row.shape[-1]), dtype=np.float32))
+            answers[-1][there] = row[[unit for unit in units if unit is not None]]
+        return answers
 
     def encode(self, questions: list[Question]) -> Any:
         """Padded tensors for the model."""
@@ -65,14 +67,13 @@ class ModelPredictor(Predictor):
     def units(self, questions: list[Question], encoding: Any) -> list[list[int | None]]:
         """For every word of every question (or token, of tokenised ones) the position of its answer."""
         places = places_of_words(questions, encoding, ids_that_are_no_word(self.tokenizer), self.max_length)
-        if are_tokenised(questions) and getattr(self.tokenizer, "padding_side", "right") == "left":
-            length = encoding["input_ids"].shape[1]
-            shifts = [length - min(len(row), self.max_length) for row in places]
-            return [
-                [None if place is None else place + shift for place in row]
-                for row, shift in zip(places, shifts, strict=True)
-            ]
-        return places
+        if not are_tokenised(questions) or getattr(self.tokenizer, "padding_side", "right") == "right":
+            return places
+        shifts = [encoding["input_ids"].shape[1] - min(len(row), self.max_length) for row in places]
+        return [
+            [None if place is None else place + shift for place in row]
+            for row, shift in zip(places, shifts, strict=True)
+        ]
 
     def fingerprint(self) -> str | None:
         import xxhash  # datasets brings it along; this names a cache, and hashes gigabytes per second
@@ -94,25 +95,12 @@ class ModelPredictor(Predictor):
         self.model.to(device)
 
 
-def _at_units(row: np.ndarray, units: Sequence[int | None]) -> np.ndarray:
-    """The row's probabilities at the positions of its units, zeros where a unit has none."""
-    answer = np.zeros((len(units), row.shape[-1]), dtype=np.float32)
-    there = [index for index, place in enumerate(units) if place is not None]
-    answer[there] = row[[place for place in units if place is not None]]
-    return answer
-
-
 def is_pipeline(thing: Any) -> bool:
     """Whether this is a transformers pipeline, told by what it has."""
     return hasattr(thing, "preprocess") and hasattr(thing, "model") and hasattr(thing, "tokenizer")
 
 
-def of_pipeline(pipeline: Any, tokenizer: Any, options: PredictorOptions) -> Predictor:
-    """A pipeline adds truncation and words for people; its answers are its model's."""
-    return ModelPredictor(pipeline.model, tokenizer or pipeline.tokenizer, options)
-
-
-def of_path(path: str | os.PathLike[str], tokenizer: Any, options: PredictorOptions) -> Predictor:
+def load_predictor(path: str | os.PathLike[str], tokenizer: Any, options: PredictorOptions) -> Predictor:
     """The model in a folder or repository."""
     from .models import load_model, load_tokenizer
 

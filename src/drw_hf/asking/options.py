@@ -39,37 +39,12 @@ class AskingOptions(TypedDict, total=False):
     progress: bool
 
 
-DEFAULTS = AskingOptions(
-    text_columns=None,
-    batch_size=32,
-    max_length=None,
-    max_retries=5,
-    cache_dir=None,
-    load_from_cache_file=True,
-    progress=True,
-)
+# None is that of the others.
+DEFAULTS = AskingOptions(batch_size=32, max_retries=5, load_from_cache_file=True, progress=True)
 
 
 def asking_options(function: str, given: Mapping[str, Any], known: Any = AskingOptions) -> AskingOptions:
-    """All options of asking: those given to a function of this name, and the defaults of the others.
-
-    ``known`` is the TypedDict of all options that the function takes.
-
-    Raises
-    ------
-    TypeError
-        Where the function was given an option that there is none of, as Python would.
-
-    Examples
-    --------
-    >>> from drw_hf.asking.options import asking_options
-    >>> asking_options("detect", {"batch_size": 8})["batch_size"]
-    8
-    >>> asking_options("detect", {"batchsize": 8})  # doctest: +ELLIPSIS
-    Traceback (most recent call last):
-    ...
-    TypeError: detect() got an unexpected keyword argument 'batchsize'; expected some of ...
-    """
+    """All options of asking, as given to a function that takes the options of the TypedDict ``known``."""
     check_options(function, given, known)
-    options = {name: given.get(name, default) for name, default in DEFAULTS.items()}
+    options = {name: given.get(name, DEFAULTS.get(name)) for name in AskingOptions.__annotations__}
     return AskingOptions(**options)  # type: ignore[typeddict-item]  # mypy does not follow the names

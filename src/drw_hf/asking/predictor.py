@@ -93,7 +93,7 @@ class Predictor(ABC):
 
     def lengths(self, questions: list[Question]) -> list[int]:
         """About how much work each question is, to batch like with like: words, characters or tokens."""
-        return [rough_length(question) for question in questions]
+        return list(map(rough_length, questions))
 
     def to(self, device: torch.device) -> None:  # noqa: B027  # what is not in this process stays where it is
         """Move to the device of this process, where there are several."""
@@ -104,17 +104,15 @@ class Predictor(ABC):
         check_number(self.name, questions, answers)
         if self.labels is None:
             raise PredictorError(f"the labels of {self.name} are not known yet; pass labels=[...]")
-        n_dims = 2 if self.task == "token-classification" else 1
+        by_word = self.task == "token-classification"
+        wanted = ("words", len(self.labels)) if by_word else (len(self.labels),)
         checked = [np.asarray(answer, dtype=np.float32) for answer in answers]
         for row, answer in zip(rows, checked, strict=True):
-            if answer.ndim != n_dims or answer.shape[-1] != len(self.labels):
-                wanted = (*["words"] * (n_dims - 1), len(self.labels))
+            if answer.ndim != len(wanted) or answer.shape[-1] != len(self.labels):
                 raise AnswerError(f"row {row}: {self.name} gave an array of shape {answer.shape}, expected {wanted}")
-            wrong = ~are_distributions(answer)
-            if n_dims == 2:
-                wrong &= answer.any(axis=-1)  # zeros: not answered
+            wrong = ~are_distributions(answer) & (answer.any(axis=-1) | (not by_word))  # a word with zeros: no answer
             if wrong.any():
-                place = f", word {int(np.argmax(wrong))}" if n_dims == 2 else ""
+                place = f", word {int(np.argmax(wrong))}" if by_word else ""
                 raise AnswerError(
                     f"row {row}{place}: the probabilities of {self.name} are NaN, negative or do not sum to one; what "
                     "was answered before is kept, repair the model and call again"
@@ -126,13 +124,8 @@ class Predictor(ABC):
 class InferenceService(Protocol):
     """What is called of a ``huggingface_hub.InferenceClient``."""
 
-    @property
-    def text_classification(self) -> Callable[..., Any]:
-        """One text to the scores of its labels."""
-
-    @property
-    def token_classification(self) -> Callable[..., Any]:
-        """One text to the entities in it."""
+    def text_classification(self, *args: Any, **kwargs: Any) -> Any: ...  # one text to the scores of its labels
+    def token_classification(self, *args: Any, **kwargs: Any) -> Any: ...  # one text to the entities in it
 
 
 # A path, repo id or address, a model, a client, or whatever can be called, as functions and pipelines can.
@@ -149,20 +142,12 @@ class PredictorOptions:
     max_retries: int = 5
 
 
-@dataclass(frozen=True)
-class PredictorKind:
-    """A kind of things that can be asked: how one is recognised, and what makes a predictor of it."""
-
-    fits: Callable[[Any], bool]
-    make: Callable[[Any, Any, PredictorOptions], Predictor]
+Fits = Callable[[Any], bool]
+Make = Callable[[Any, Any, PredictorOptions], Predictor]
+KINDS: Registry[tuple[Fits, Make]] = Registry("kind of predictor")
 
 
-KINDS: Registry[PredictorKind] = Registry("kind of predictor")
-
-
-def register_predictor(
-    name: str, fits: Callable[[Any], bool], make: Callable[[Any, Any, PredictorOptions], Predictor]
-) -> None:
+def register_predictor(name: str, fits: Fits, make: Make) -> None:
     """Let everything that asks take things of another kind: ``detect``, ``identify``, ``label_with_teacher``...
 
     What was registered last is tried first, so a kind of your own comes before those of the package.
@@ -174,8 +159,8 @@ def register_predictor(
     fits : callable
         Whether a thing is of this kind.
     make : callable
-        ``make(thing, tokenizer, options)`` returns its :class:`Predictor`; ``options.task``, ``options.labels``,
-        ``options.max_length`` and ``options.max_retries`` are those of :func:`as_predictor`.
+        ``make(thing, tokenizer, options)`` returns its :class:`Predictor`; the :class:`PredictorOptions` are what
+        :func:`as_predictor` was given.
 
     Examples
     --------
@@ -187,15 +172,15 @@ def register_predictor(
     ...
     ...     def answer(self, questions):
     ...         return [np.array(self.table[text]) for text in questions]
-    >>> def make(table, tokenizer, options):
-    ...     return TablePredictor(table)
-    >>> register_predictor("table", lambda thing: isinstance(thing, dict), make)
+    >>> register_predictor(
+    ...     "table", lambda thing: isinstance(thing, dict), lambda table, tokenizer, options: TablePredictor(table)
+    ... )
     >>> as_predictor({"a good film": [0.2, 0.8]}).answer(["a good film"])
     [array([0.2, 0.8])]
     >>> from drw_hf.asking.predictor import KINDS
     >>> KINDS.remove("table")  # only because this is an example
     """
-    KINDS.add(name, PredictorKind(fits, make))
+    KINDS.add(name, (fits, make))
 
 
 def as_predictor(
@@ -213,20 +198,24 @@ def as_predictor(
     ----------
     thing : model, str, Pipeline, InferenceClient, callable or Predictor
         Who is to be asked; a predictor is returned as it is. A string is a path, a repo id or, with ``http``, the
-        address of a service that an ``InferenceClient`` can ask.
+        address of a service that an ``InferenceClient`` can ask. A callable takes a list of texts (pairs: tuples;
+        token tasks: lists of words) and returns for each ``{label: score}`` or a label, token tasks a list of these,
+        one per word.
     tokenizer : PreTrainedTokenizerBase, optional
         Models in memory need theirs.
-    task, labels : optional
-        For callables and clients: their task, and the label names where answers do not show them all.
+    task : str, optional
+        For callables and clients: ``"sequence-classification"`` (default) or ``"token-classification"``.
+    labels : sequence of str, optional
+        For callables and clients: the label names, where the answers do not show them all.
     max_length, max_retries : int, optional
         As in :class:`~drw_hf.asking.AskingOptions`.
     """
     if isinstance(thing, Predictor):
         return thing
     options = PredictorOptions(task, labels, max_length, max_retries)
-    for _, kind in reversed(list(KINDS.items())):
-        if kind.fits(thing):
-            return kind.make(thing, tokenizer, options)
+    for _, (fits, make) in reversed(list(KINDS.items())):
+        if fits(thing):
+            return make(thing, tokenizer, options)
     raise PredictorError(
         f"a {type(thing).__name__} cannot be asked; give a model, a path or repo id, a pipeline, an InferenceClient, "
         "a callable from a list of texts to a list of {label: score} or labels, or a Predictor of your own"

@@ -34,32 +34,22 @@ def are_tokenised(questions: list[Question]) -> TypeGuard[list[dict[str, Any]]]:
     return isinstance(questions[0], dict)
 
 
-def are_pairs(questions: list[Question]) -> TypeGuard[list[tuple[str, str]]]:
-    """Whether questions are pairs of texts; all are of the kind of the first."""
-    return isinstance(questions[0], tuple)
-
-
 def find_text_columns(column_names: Sequence[str], task: Task, wanted: str | Sequence[str] | None = None) -> list[str]:
-    """The columns that hold the question: as the user said, or by their usual names.
-
-    Returns one column, two for pairs, or ``["input_ids", ...]`` for tokenised rows.
-    """
+    """One column of texts or words, two for pairs, or ``["input_ids", ...]``: as the user said, or by usual names."""
     if wanted is not None:
         columns = [wanted] if isinstance(wanted, str) else list(wanted)
         missing = [name for name in columns if name not in column_names]
         if missing or not 1 <= len(columns) <= 2:
             raise DatasetError(f"text_columns={columns}: expected one or two of the columns {list(column_names)}")
         return columns
-    known = _WORDS if task == "token-classification" else _TEXTS
-    for pair in _PAIRS if task == "sequence-classification" else ():
-        if set(pair) <= set(column_names):
-            return list(pair)
-    for name in known:
-        if name in column_names:
-            return [name]
+    by_word = task == "token-classification"
+    candidates = [(name,) for name in _WORDS] if by_word else [*_PAIRS, *((name,) for name in _TEXTS)]
+    for names in candidates:
+        if set(names) <= set(column_names):
+            return list(names)
     if "input_ids" in column_names:
         return [name for name in _TOKENISED if name in column_names]
-    what = "words (a list of strings)" if task == "token-classification" else "text"
+    what = "words (a list of strings)" if by_word else "text"
     raise DatasetError(
         f"none of the columns {list(column_names)} has a usual name for {what}; pass text_columns=... (one column, or "
         "two for pairs)"
@@ -97,8 +87,8 @@ def rough_length(question: Question) -> int:
 def tokenize(tokenizer: Any, questions: list[Question], max_length: int, **kwargs: Any) -> Any:
     """Texts, pairs or lists of words through a tokenizer, truncated."""
     kwargs |= {"truncation": True, "max_length": max_length}
-    if are_pairs(questions):
-        return tokenizer([a for a, _ in questions], [b for _, b in questions], **kwargs)
+    if isinstance(questions[0], tuple):
+        return tokenizer(*map(list, zip(*questions, strict=True)), **kwargs)
     if isinstance(questions[0], list):
         if not getattr(tokenizer, "is_fast", False):
             raise PredictorError("aligning words with tokens needs a fast tokenizer (tokenizers library)")

@@ -1,6 +1,7 @@
 """Services and functions: asked again when they fail in a way that may pass, and their answers read by label."""
 
 import hashlib
+import itertools
 import time
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -10,7 +11,7 @@ import numpy as np
 
 from ..errors import AnswerError, DatasetError, DrwError, PredictorError
 from .predictor import Predictor, PredictorOptions, check_number
-from .questions import Question
+from .questions import Question, rough_length
 
 _RETRIED_STATUS = {408, 425, 429, 500, 502, 503, 504}
 
@@ -51,53 +52,6 @@ class RetryingPredictor(Predictor):
                 self.sleep(pause)
         raise AssertionError("unreachable")
 
-    def _set(self, name: str, options: PredictorOptions) -> None:
-        self.name, self.max_retries = name, options.max_retries
-        self.task = options.task or "sequence-classification"
-        self.labels = None if options.labels is None else tuple(options.labels)
-
-    def _learn_labels(self, answer: Any) -> tuple[str, ...]:
-        """The labels; where they are not known, those that an answer shows."""
-        if self.labels is None:
-            if not isinstance(answer, Mapping) or len(answer) < 2:
-                raise PredictorError(f"the answers of {self.name} do not show all of its labels; pass labels=[...]")
-            self.labels = tuple(sorted(answer))
-        return self.labels
-
-
-class ClientPredictor(RetryingPredictor):
-    """A ``huggingface_hub.InferenceClient``: one request per question."""
-
-    def __init__(self, client: Any, options: PredictorOptions):
-        self.client = client
-        self._set(str(getattr(client, "model", None) or type(client).__name__), options)
-        if self.task == "token-classification" and self.labels is None:
-            raise PredictorError("a remote tagger does not list its labels; pass labels=[...]")
-
-    def answer(self, questions: list[Question]) -> list[np.ndarray]:
-        # Each by itself: what was answered is not asked again.
-        return [super(ClientPredictor, self).answer([question])[0] for question in questions]
-
-    def answer_once(self, questions: list[Question]) -> list[np.ndarray]:
-        (question,) = questions
-        if self.task == "token-classification":
-            if not isinstance(question, list):
-                raise DatasetError("a remote tagger is asked with words; give a column of lists of words")
-            text, starts = join_words(question)
-            spans = [dict(entity) for entity in self.client.token_classification(text, aggregation_strategy="none")]
-            assert self.labels is not None  # a tagger without them was refused
-            said = answers_at(spans, starts, self.labels)
-            return [np.stack([as_distribution(one, self.labels, self.name) for one in said])]
-        if not isinstance(question, str):
-            raise DatasetError("the Inference API's text classification takes single texts; it cannot be asked pairs")
-        top_k = None if self.labels is None else len(self.labels)
-        scores = {item["label"]: item["score"] for item in self.client.text_classification(question, top_k=top_k)}
-        return [as_distribution(scores, self._learn_labels(scores), self.name)]
-
-    def fingerprint(self) -> str | None:
-        # By address alone: the client itself holds an access token.
-        return hashlib.blake2b(f"client {self.name}".encode(), digest_size=16).hexdigest()
-
 
 class CallablePredictor(RetryingPredictor):
     """Any function from a list of questions to one ``{label: score}`` or label each (token tasks: a list of these).
@@ -106,26 +60,40 @@ class CallablePredictor(RetryingPredictor):
     """
 
     def __init__(self, function: Callable[[list[Question]], Sequence[Any]], options: PredictorOptions):
-        self.function = function
-        self._set(getattr(function, "__qualname__", type(function).__qualname__), options)
+        self.function, self.max_retries = function, options.max_retries
+        self.name = getattr(function, "__qualname__", type(function).__qualname__)
+        self.task = options.task or "sequence-classification"
+        self.labels = None if options.labels is None else tuple(options.labels)
         self.stateful = not hasattr(function, "__code__")  # an object that can be called
 
     def answer_once(self, questions: list[Question]) -> list[np.ndarray]:
         answers = self.function(questions)
         check_number(self.name, questions, answers)
-        if self.task == "sequence-classification":
-            labels = self._learn_labels(answers[0])
-            return [as_distribution(answer, labels, self.name) for answer in answers]
-        labels = self._learn_labels(answers[0][0] if self.labels is None else None)
-        arrays = []
-        for question, answer in zip(questions, answers, strict=True):
-            n_units = len(question["input_ids"]) if isinstance(question, dict) else len(question)
-            if isinstance(question, list) and _are_spans(answer):
-                answer = answers_at(answer, join_words(question)[1], labels)
-            if len(answer) != n_units:
-                raise AnswerError(f"{self.name} gave {len(answer)} answers to {n_units} words; expected one each")
-            arrays.append(np.stack([as_distribution(one, labels, self.name) for one in answer]))
-        return arrays
+        by_word = self.task == "token-classification"
+        if self.labels is None:
+            shown = answers[0][0] if by_word else answers[0]
+            if not isinstance(shown, Mapping) or len(shown) < 2:
+                raise PredictorError(f"the answers of {self.name} do not show all of its labels; pass labels=[...]")
+            self.labels = tuple(sorted(shown))
+        if by_word:
+            return [self._of_words(*asked, self.labels) for asked in zip(questions, answers, strict=True)]
+        return [self._distribution(answer, self.labels) for answer in answers]
+
+    def _of_words(self, question: Any, answer: Any, labels: Sequence[str]) -> np.ndarray:
+        n_words = rough_length(question)
+        are_spans = all(isinstance(entity, Mapping) and {"start", "end"} <= entity.keys() for entity in answer)
+        if are_spans and isinstance(question, list):
+            answer = answers_at(answer, join_words(question)[1], labels)
+        if len(answer) != n_words:
+            raise AnswerError(f"{self.name} gave {len(answer)} answers to {n_words} words; expected one each")
+        return np.stack([self._distribution(one, labels) for one in answer])
+
+    def _distribution(self, answer: Mapping[str, float] | str, labels: Sequence[str]) -> np.ndarray:
+        """``{label: score}`` in the order of the labels, or a label alone as certainty."""
+        scores = answer if isinstance(answer, Mapping) else {answer: 1.0}
+        for label in scores.keys() - set(labels):
+            raise AnswerError(f"{self.name} answered {label!r}, which is none of the labels {list(labels)}")
+        return np.array([scores.get(label, 0.0) for label in labels], dtype=np.float32)
 
     def fingerprint(self) -> str | None:
         from datasets.fingerprint import Hasher
@@ -136,13 +104,41 @@ class CallablePredictor(RetryingPredictor):
             return None
 
 
+class ClientPredictor(CallablePredictor):
+    """A ``huggingface_hub.InferenceClient``: one request per question."""
+
+    def __init__(self, client: Any, options: PredictorOptions):
+        super().__init__(self._request, options)
+        self.client, self.name = client, str(getattr(client, "model", None) or type(client).__name__)
+        if self.task == "token-classification" and self.labels is None:
+            raise PredictorError("a remote tagger does not list its labels; pass labels=[...]")
+
+    def answer(self, questions: list[Question]) -> list[np.ndarray]:
+        # Each by itself: what was answered is not asked again.
+        return [super(ClientPredictor, self).answer([question])[0] for question in questions]
+
+    def _request(self, questions: list[Question]) -> list[Any]:
+        (question,) = questions
+        if self.task == "token-classification":
+            if not isinstance(question, list):
+                raise DatasetError("a remote tagger is asked with words; give a column of lists of words")
+            entities = self.client.token_classification(join_words(question)[0], aggregation_strategy="none")
+            return [list(map(dict, entities))]
+        if not isinstance(question, str):
+            raise DatasetError("the Inference API's text classification takes single texts; it cannot be asked pairs")
+        top_k = None if self.labels is None else len(self.labels)
+        return [{item["label"]: item["score"] for item in self.client.text_classification(question, top_k=top_k)}]
+
+    def fingerprint(self) -> str | None:
+        # By address alone: the client itself holds an access token.
+        return hashlib.blake2b(f"client {self.name}".encode(), digest_size=16).hexdigest()
+
+
 def pause_after(error: Exception, attempt: int) -> float | None:
     """Seconds to wait before asking again, as the service says or doubling; None where asking again is no use."""
     response = getattr(error, "response", None)
     status = getattr(response, "status_code", None)
-    if status is not None and status not in _RETRIED_STATUS:
-        return None
-    if status is None and not _may_pass(error):
+    if not (_may_pass(error) if status is None else status in _RETRIED_STATUS):
         return None
     told = (getattr(response, "headers", None) or {}).get("Retry-After", "")
     return float(told) if told.replace(".", "", 1).isdigit() else min(60.0, 0.5 * 2**attempt)
@@ -155,24 +151,9 @@ def _may_pass(error: Exception) -> bool:
     return isinstance(error, OSError | TimeoutError) or not families.isdisjoint(names) or "Timeout" in str(names)
 
 
-def as_distribution(answer: Mapping[str, float] | str, labels: Sequence[str], name: str) -> np.ndarray:
-    """``{label: score}`` in the order of ``labels``, or a label alone as certainty."""
-    values = np.zeros(len(labels), dtype=np.float32)
-    scores = answer if isinstance(answer, Mapping) else {answer: 1.0}
-    for label, score in scores.items():
-        if label not in labels:
-            raise AnswerError(f"{name} answered {label!r}, which is none of the labels {list(labels)}")
-        values[list(labels).index(label)] = score
-    return values
-
-
 def join_words(words: Sequence[str]) -> tuple[str, list[int]]:
     """The words as one text, and the character at which each begins."""
-    starts, length = [], 0
-    for word in words:
-        starts.append(length)
-        length += len(word) + 1
-    return " ".join(words), starts
+    return " ".join(words), [0, *itertools.accumulate(len(word) + 1 for word in words)][:-1]
 
 
 def answers_at(spans: list[dict[str, Any]], starts: Sequence[int], labels: Sequence[str]) -> list[dict[str, float]]:
@@ -194,21 +175,3 @@ def answers_at(spans: list[dict[str, Any]], starts: Sequence[int], labels: Seque
         rest = (1.0 - score) / (len(labels) - 1)
         answers.append({name: score if name == label else rest for name in labels} | {label: score})
     return answers
-
-
-def _are_spans(answer: Any) -> bool:
-    return isinstance(answer, Sequence) and all(
-        isinstance(entity, Mapping) and {"start", "end"} <= entity.keys() for entity in answer
-    )
-
-
-def is_address(thing: Any) -> bool:
-    """Whether this is the address of a service."""
-    return isinstance(thing, str) and thing.startswith(("http://", "https://"))
-
-
-def of_address(address: str, _: Any, options: PredictorOptions) -> Predictor:
-    """The service at an address."""
-    from huggingface_hub import InferenceClient
-
-    return ClientPredictor(InferenceClient(model=address), options)

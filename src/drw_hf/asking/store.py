@@ -31,45 +31,31 @@ class Records(NamedTuple):
 class Store:
     """Numbered arrays in a SQLite file, one transaction per batch: a crash loses the batch it interrupts, no more.
 
-    Parameters
-    ----------
-    path : path
-        The file, made where it is missing.
-    records : Records
-        What it keeps.
-    about : mapping, optional
-        What the records belong to; a file that says otherwise is refused.
-    mode : int
-        The permissions of a new file.
+    ``about`` is what the records belong to; a file that says otherwise is refused. ``mode`` is for a new file.
     """
 
     def __init__(
-        self,
-        path: str | os.PathLike[str],
-        records: Records,
-        about: Mapping[str, Any] | None = None,
-        mode: int = 0o666,
+        self, path: str | os.PathLike[str], records: Records, about: Mapping[str, Any] | None = None, mode: int = 0o666
     ) -> None:
         self.path, self.records = Path(path), records
         number, note, values = records.columns
         with self._explaining():
             self.path.parent.mkdir(parents=True, exist_ok=True)
             if not self.path.exists():
-                os.close(os.open(self.path, os.O_CREAT | os.O_RDWR, mode))
+                self.path.touch(mode)
             self._connection = sqlite3.connect(self.path)
             table = f"{records.table} ({number} INTEGER PRIMARY KEY, {note}, {values} BLOB)"
             self._connection.execute(f"CREATE TABLE IF NOT EXISTS {table}")
-        if about is not None:
-            self._check_about(json.dumps(about, sort_keys=True))
-
-    def _check_about(self, content: str) -> None:
+        if about is None:
+            return
+        content = json.dumps(about, sort_keys=True)
         with self._explaining(), self._connection:
             self._connection.execute("CREATE TABLE IF NOT EXISTS about (content TEXT)")
             known = self._connection.execute("SELECT content FROM about").fetchone()
             if known is None:
                 self._connection.execute("INSERT INTO about VALUES (?)", (content,))
         if known is not None and known[0] != content:
-            self.close()
+            self._connection.close()
             raise KeptAnswersError(f"{self.path} holds the {self.records.what} of another {self.records.purpose}")
 
     def write(self, records: Iterable[tuple[int, int | bytes, np.ndarray]]) -> None:
@@ -99,15 +85,11 @@ class Store:
         for (row, note, _), array in zip(found, arrays, strict=True):
             yield row, note, array
 
-    def close(self) -> None:
-        """Release the file."""
-        self._connection.close()
-
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: Any) -> None:
-        self.close()
+        self._connection.close()
 
     @contextlib.contextmanager
     def _explaining(self) -> Iterator[None]:

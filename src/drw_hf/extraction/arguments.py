@@ -1,12 +1,18 @@
 """`DistillationArguments`: Trainer's, and how the student is made."""
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from transformers import TrainingArguments
 
+from ..checks import check_choice, in_range, whole_number
 from ..errors import ConfigurationError
 from ..keys.choices import LABEL_KINDS, LabelKind
 from .attacks import ATTACKS
+
+
+def _option(default: Any, help: str) -> Any:
+    return field(default=default, metadata={"help": help})
 
 
 @dataclass
@@ -32,35 +38,19 @@ class DistillationArguments(TrainingArguments):
 
     label_kind: LabelKind = field(
         default="soft",
-        metadata={"help": "What to learn: 'soft' (the teacher's probabilities, KL) or 'hard' (its labels, CE)."},
+        metadata={"help": "Learn the teacher's probabilities ('soft', by KL) or labels ('hard', by CE)."},
     )
-    temperature: float = field(
-        default=1.0, metadata={"help": "Softens teacher and student in the KL divergence; 1 leaves them as they are."}
-    )
-    gold_weight: float = field(
-        default=0.0, metadata={"help": "Weight of the gold labels in the loss, in [0, 1); the rest is the teacher's."}
-    )
-    requery: bool = field(
-        default=False,
-        metadata={"help": "Ask the teacher anew for every batch of every epoch instead of once before training."},
-    )
-    attack: str | None = field(
-        default=None,
-        metadata={"help": "What the thief does to the answers before training, like 'argmax', 'floor', 'rounding'."},
-    )
-    max_length: int | None = field(
-        default=None, metadata={"help": "Truncate rows to this many tokens (default: the student's limit)."}
-    )
-    remove_unused_columns: bool = field(
-        default=False, metadata={"help": "Must stay off: the teacher's answers are columns no model knows."}
-    )
+    temperature: float = _option(1.0, "Softens teacher and student in the KL divergence; 1 leaves them as they are.")
+    gold_weight: float = _option(0.0, "Weight of the gold labels in the loss, in [0, 1); the rest is the teacher's.")
+    requery: bool = _option(False, "Ask the teacher anew for every batch of every epoch instead of once.")
+    attack: str | None = _option(None, "What is done to the answers before training: 'argmax', 'floor', 'rounding'...")
+    max_length: int | None = _option(None, "Truncate rows to this many tokens (default: the student's limit).")
+    remove_unused_columns: bool = _option(False, "Must stay off: the teacher's answers are columns no model knows.")
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.label_kind not in LABEL_KINDS:
-            raise ConfigurationError(f"label_kind={self.label_kind!r}: expected 'soft' or 'hard'")
-        if not self.temperature > 0:
-            raise ConfigurationError(f"temperature={self.temperature!r}: expected a number > 0")
+        check_choice("label_kind", self.label_kind, LABEL_KINDS, ConfigurationError)
+        in_range("temperature", self.temperature, above=True, error=ConfigurationError)
         if not 0 <= self.gold_weight < 1:
             raise ConfigurationError(
                 f"gold_weight={self.gold_weight!r}: expected a number in [0, 1); at 1 nothing would be distilled, and "
@@ -80,5 +70,5 @@ class DistillationArguments(TrainingArguments):
             raise ConfigurationError(
                 "label_smoothing_factor has no effect on distillation; leave it at 0 (temperature softens instead)"
             )
-        if self.max_length is not None and self.max_length < 1:
-            raise ConfigurationError(f"max_length={self.max_length!r}: expected a positive number of tokens")
+        if self.max_length is not None:
+            whole_number("max_length", self.max_length, error=ConfigurationError)

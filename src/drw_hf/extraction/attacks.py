@@ -17,35 +17,9 @@ ATTACKS: Registry[type["Attack"]] = Registry("attack")
 
 
 class Attack(ABC):
-    """What a thief does to the answers.
-
-    Subclass it, give it a name and :func:`register_attack`.
-
-    Attributes
-    ----------
-    name : str
-        What options and tables call it.
-    needs : str
-        What the thief must have beside the answers, in words.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from drw_hf.extraction.attacks import ATTACKS, Attack, register_attack
-    >>> @register_attack
-    ... class Flatten(Attack):
-    ...     name = "flatten"
-    ...
-    ...     def change_answers(self, probabilities):
-    ...         flat = np.sqrt(probabilities)
-    ...         return flat / flat.sum(axis=1, keepdims=True)
-    >>> ATTACKS.get("flatten")().change_answers(np.array([[0.9, 0.1]])).round(2)
-    array([[0.75, 0.25]])
-    >>> ATTACKS.remove("flatten")
-    """
+    """What a thief does to the answers: subclass it, give it a ``name`` and :func:`register_attack`."""
 
     name: ClassVar[str]
-    needs: ClassVar[str] = "nothing"
 
     @abstractmethod
     def change_answers(self, probabilities: np.ndarray) -> np.ndarray:

@@ -5,16 +5,9 @@ from torch.nn import functional
 
 
 def soft_loss(logits: torch.Tensor, teacher: torch.Tensor, temperature: float = 1.0) -> torch.Tensor:
-    """Σ KL(ŷ ‖ q̂) over items; at a temperature T both sides are softened by it and the loss is scaled by T².
+    """Σ KL(ŷ ‖ q̂) over items, from the student's logits and the teacher's probabilities, both (n, m).
 
-    Parameters
-    ----------
-    logits : Tensor, shape (n, m)
-        The student's.
-    teacher : Tensor, shape (n, m)
-        The teacher's probabilities ŷ.
-    temperature : float
-        T; 1 is the paper's.
+    At a temperature T both sides are softened by it and the loss is scaled by T²; 1 is the paper's.
     """
     log_q = functional.log_softmax(logits.float() / temperature, dim=-1)
     target = teacher.float()

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.nn.utils.rnn import pad_sequence
 
 from ..asking.labelling import LABELS, PROBABILITIES
 from ..asking.questions import ids_that_are_no_word, places_of_words, questions_of, tokenize
@@ -66,16 +67,16 @@ def lay_out(rows: Mapping[str, Sequence[Any]], layout: Layout) -> dict[str, list
         places = places_of_words(questions, encoding, no_word, layout.max_length)
     if layout.gold is not None:
         features["labels"] = _gold(rows[layout.gold], features["input_ids"], places, layout)
+    theirs = places
     if layout.teacher_tokenizer is not None:
         asked = tokenize(layout.teacher_tokenizer, questions, layout.teacher_max_length or layout.max_length)
         names = [name for name in layout.teacher_tokenizer.model_input_names if name in asked]
         features |= {TEACHER + name: asked[name] for name in names}
+        if places is not None:
+            theirs = places_of_words(questions, asked, ())
     if PROBABILITIES in rows:
         features |= _answers(rows, places, layout)
-    elif places is not None:  # the teacher is asked during training: where, and where its answers go
-        theirs = places
-        if layout.teacher_tokenizer is not None:
-            theirs = places_of_words(questions, asked, ())
+    elif places is not None and theirs is not None:  # asked during training: where, and where the answers go
         pairs = [
             [(mine, its) for mine, its in zip(row, other, strict=False) if mine is not None and its is not None]
             for row, other in zip(places, theirs, strict=True)
@@ -87,17 +88,15 @@ def lay_out(rows: Mapping[str, Sequence[Any]], layout: Layout) -> dict[str, list
 
 def _answers(rows: Mapping[str, Sequence[Any]], places: Any, layout: Layout) -> dict[str, list[Any]]:
     """The teacher's kept answers in the student's class order, with the places they belong to."""
-    order = list(layout.order) if layout.order is not None else slice(None)
+    assert layout.order is not None  # it is known wherever there are answers
+    order = list(layout.order)
     if places is None:
-        probabilities = [np.asarray(row, dtype=np.float32)[order] for row in rows[PROBABILITIES]]
-        return {PROBABILITIES: probabilities}
+        return {PROBABILITIES: [np.asarray(row, dtype=np.float32)[order] for row in rows[PROBABILITIES]]}
     kept_places, kept = [], []
     for row_places, answers, labels in zip(places, rows[PROBABILITIES], rows[LABELS], strict=True):
         there = [i for i, place in enumerate(row_places) if place is not None and labels[i] >= 0]
         kept_places.append([row_places[i] for i in there])
-        width = len(layout.order) if layout.order is not None else len(answers[0]) if answers else 0
-        table = np.asarray(answers, dtype=np.float32).reshape(len(answers), -1 if len(answers) else width)
-        kept.append(table[there][:, order])
+        kept.append(np.asarray(answers, dtype=np.float32).reshape(-1, len(order))[there][:, order])
     return {"places": kept_places, PROBABILITIES: kept}
 
 
@@ -106,14 +105,12 @@ def _gold(column: Sequence[Any], input_ids: Sequence[Sequence[int]], places: Any
         return label_number(label, layout.gold_numbers or {}, f"the column {layout.gold!r}", missing=IGNORED)
 
     if places is None:
-        return [number(label) for label in column]
-    rows = []
-    for labels, ids, row_places in zip(column, input_ids, places, strict=True):
-        row = [IGNORED] * len(ids)
+        return list(map(number, column))
+    rows = [[IGNORED] * len(ids) for ids in input_ids]
+    for row, labels, row_places in zip(rows, column, places, strict=True):
         for label, place in zip(labels, row_places, strict=False):
             if place is not None:
                 row[place] = number(label)
-        rows.append(row)
     return rows
 
 
@@ -127,61 +124,48 @@ class DistillationCollator:
 
     def __call__(self, rows: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
         """A batch of tensors."""
-        own = self.tokenizer.model_input_names
-        batch = dict(self.tokenizer.pad([{k: row[k] for k in own if k in row} for row in rows], return_tensors="pt"))
-        length = batch["input_ids"].shape[1]
-        shifts = self._shifts(rows, "input_ids", length, self.tokenizer)
+        batch, shifts = _padded(rows, self.tokenizer)
+        their_shifts = shifts
         if self.teacher_tokenizer is not None:
-            theirs = self.teacher_tokenizer.model_input_names
-            asked = [{k: row[TEACHER + k] for k in theirs if TEACHER + k in row} for row in rows]
-            padded = self.teacher_tokenizer.pad(asked, return_tensors="pt")
-            batch |= {TEACHER + name: value for name, value in padded.items()}
-            their_length = padded["input_ids"].shape[1]
-            their_shifts = self._shifts(rows, TEACHER + "input_ids", their_length, self.teacher_tokenizer)
-        else:
-            their_shifts = shifts
+            asked, their_shifts = _padded(rows, self.teacher_tokenizer, TEACHER)
+            batch |= asked
         if "labels" in rows[0]:
-            batch["labels"] = self._labels([row["labels"] for row in rows], length, shifts)
-        if "places" in rows[0]:
-            batch["places"] = _ragged([[p + s for p in r["places"]] for r, s in zip(rows, shifts, strict=True)])
-        if "teacher_places" in rows[0]:
-            places = [[p + s for p in r["teacher_places"]] for r, s in zip(rows, their_shifts, strict=True)]
-            batch["teacher_places"] = _ragged(places)
+            labels = [torch.as_tensor(row["labels"], dtype=torch.long) for row in rows]
+            side = getattr(self.tokenizer, "padding_side", "right")
+            batch["labels"] = torch.stack(labels) if labels[0].ndim == 0 else _joined(labels, IGNORED, side)
+        for name, moved in (("places", shifts), ("teacher_places", their_shifts)):
+            if name in rows[0]:
+                places = [torch.as_tensor(row[name], dtype=torch.long) for row in rows]
+                batch[name] = _joined([row + shift for row, shift in zip(places, moved, strict=True)], -1)
         if PROBABILITIES in rows[0]:
-            batch |= self._answers(rows, batch.get("places"), length)
+            answers = [torch.as_tensor(np.asarray(row[PROBABILITIES], dtype=np.float32)) for row in rows]
+            if "places" in batch:
+                answers = [answer.reshape(-1, self.num_labels) for answer in answers]
+            batch[PROBABILITIES] = _joined(answers, 0.0)
+            batch[LABELS] = labels_in_place(batch[PROBABILITIES].argmax(-1), batch)
         return batch
 
-    def _answers(self, rows: list[dict[str, Any]], places: Any, length: int) -> dict[str, torch.Tensor]:
-        if places is None:
-            probabilities = torch.from_numpy(np.stack([np.asarray(r[PROBABILITIES], np.float32) for r in rows]))
-            return {PROBABILITIES: probabilities, LABELS: probabilities.argmax(-1)}
-        probabilities = torch.zeros(*places.shape, self.num_labels)
-        for index, row in enumerate(rows):
-            answers = np.asarray(row[PROBABILITIES], dtype=np.float32).reshape(-1, self.num_labels)
-            probabilities[index, : len(answers)] = torch.from_numpy(answers)
-        labels = torch.full((len(rows), length), IGNORED)
-        there = places >= 0
-        labels[there.nonzero()[:, 0], places[there]] = probabilities.argmax(-1)[there]
-        return {PROBABILITIES: probabilities, LABELS: labels}
 
-    @staticmethod
-    def _labels(labels: list[Any], length: int, shifts: list[int]) -> torch.Tensor:
-        if not isinstance(labels[0], Sequence | np.ndarray):
-            return torch.tensor(labels)
-        batch = torch.full((len(labels), length), IGNORED)
-        for index, (row, shift) in enumerate(zip(labels, shifts, strict=True)):
-            batch[index, shift : shift + len(row)] = torch.as_tensor(row)
-        return batch
-
-    @staticmethod
-    def _shifts(rows: list[dict[str, Any]], name: str, length: int, tokenizer: Any) -> list[int]:
-        left = getattr(tokenizer, "padding_side", "right") == "left"
-        return [length - len(row[name]) if left else 0 for row in rows]
+def _padded(rows: list[dict[str, Any]], tokenizer: Any, prefix: str = "") -> tuple[dict[str, torch.Tensor], list[int]]:
+    """The inputs of a model, and how far padding moved each row to the right."""
+    names = [name for name in tokenizer.model_input_names if prefix + name in rows[0]]
+    padded = tokenizer.pad([{name: row[prefix + name] for name in names} for row in rows], return_tensors="pt")
+    left = getattr(tokenizer, "padding_side", "right") == "left"
+    length = padded["input_ids"].shape[1]
+    shifts = [length - len(row[prefix + "input_ids"]) if left else 0 for row in rows]
+    return {prefix + name: value for name, value in padded.items()}, shifts
 
 
-def _ragged(rows: list[list[int]]) -> torch.Tensor:
-    """Lists of places as one tensor, −1 beyond their ends."""
-    batch = torch.full((len(rows), max(1, max(map(len, rows)))), -1)
-    for index, row in enumerate(rows):
-        batch[index, : len(row)] = torch.as_tensor(row, dtype=torch.long)
-    return batch
+def _joined(rows: list[torch.Tensor], beyond: float, side: str = "right") -> torch.Tensor:
+    """Rows of different lengths as one tensor."""
+    return pad_sequence(rows, batch_first=True, padding_value=beyond, padding_side=side)
+
+
+def labels_in_place(labels: torch.Tensor, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
+    """The teacher's labels as gold labels would stand: of words at their places among the tokens."""
+    if "places" not in batch:
+        return labels
+    there = batch["places"] >= 0
+    whole = torch.full_like(batch["input_ids"], IGNORED)
+    whole[there.nonzero()[:, 0], batch["places"][there]] = labels[there]
+    return whole

@@ -22,7 +22,7 @@ from ..keys.files import refuse_model_beside_plain_key
 from .arguments import DistillationArguments
 from .attacks import attack_answers
 from .losses import hard_loss, soft_loss
-from .preparation import IGNORED, TEACHER, DistillationCollator, Layout, lay_out, match_labels
+from .preparation import IGNORED, TEACHER, DistillationCollator, Layout, labels_in_place, lay_out, match_labels
 
 Rows: TypeAlias = datasets.Dataset | datasets.IterableDataset | torch.utils.data.Dataset
 
@@ -51,7 +51,7 @@ class DistillationTrainer(Trainer):
     teacher_tokenizer : PreTrainedTokenizerBase, optional
         The teacher's, where it is another one.
     text_columns : str or sequence of str, optional
-        The column (two, for pairs) that holds the text or words; by default found by its usual name.
+        As in :class:`drw_hf.asking.AskingOptions`.
     gold_column : str, optional
         The column of gold labels; by default found by its usual name, if it is there.
     **trainer
@@ -110,11 +110,8 @@ class DistillationTrainer(Trainer):
         self.max_length = args.max_length or max_length_of(processing_class, self.model.config)
         self._set_teacher(teacher, teacher_tokenizer)
         if trainer.get("data_collator") is None:
-            self.data_collator = DistillationCollator(
-                processing_class,
-                teacher_tokenizer=self._other_tokenizer if args.requery else None,
-                num_labels=len(self.student_labels),
-            )
+            other_tokenizer = self._other_tokenizer if args.requery else None
+            self.data_collator = DistillationCollator(processing_class, other_tokenizer, len(self.student_labels))
         self.train_dataset = self._prepare(train_dataset, "train_dataset", training=True)
         if isinstance(eval_dataset, dict):
             self.eval_dataset = {name: self._prepare(split, name) for name, split in eval_dataset.items()}
@@ -164,7 +161,7 @@ class DistillationTrainer(Trainer):
 
     def _prepare(self, dataset: Any, name: str, training: bool = False) -> Any:
         """Label the rows if need be, and lay them out for the student."""
-        if dataset is None or not isinstance(dataset, datasets.Dataset | datasets.IterableDataset):
+        if not isinstance(dataset, datasets.Dataset | datasets.IterableDataset):
             return dataset  # a torch data set is taken as it is: the collator's features
         streaming = isinstance(dataset, datasets.IterableDataset)
         if not streaming and len(dataset) == 0:
@@ -236,22 +233,19 @@ class DistillationTrainer(Trainer):
         return self.accelerator.reduce(counts, "sum") if self.args.world_size > 1 else counts
 
     def compute_loss(
-        self,
-        model: torch.nn.Module,
-        inputs: dict[str, Any],
-        return_outputs: bool = False,
-        num_items_in_batch: torch.Tensor | int | None = None,
-    ) -> torch.Tensor | tuple[torch.Tensor, Any]:
+        self, model: torch.nn.Module, inputs: dict, return_outputs: bool = False, num_items_in_batch: Any = None
+    ) -> Any:
         """The mean over the step's distilled items, and over its gold items where these have a weight."""
         counts = num_items_in_batch
         if counts is None:
             counts = self._get_num_items_in_batch([inputs], self.args.device)
-        assert isinstance(counts, torch.Tensor)  # two counts: :meth:`_get_num_items_in_batch` makes no others
-        given = {name: value for name, value in inputs.items() if name in self.processing_class.model_input_names}
-        outputs = model(**given)
+        outputs = model(**self._for_student(inputs))
         logits = outputs["logits"] if isinstance(outputs, dict) else outputs[0]
         loss = self._loss(logits, inputs, counts) * self.accelerator.num_processes  # DDP averages over processes
         return (loss, {"loss": loss, "logits": logits}) if return_outputs else loss
+
+    def _for_student(self, inputs: dict[str, Any]) -> dict[str, Any]:
+        return {name: value for name, value in inputs.items() if name in self.processing_class.model_input_names}
 
     def _loss(self, logits: torch.Tensor, inputs: dict[str, Any], counts: torch.Tensor) -> torch.Tensor:
         taught = PROBABILITIES in inputs or self._teacher_model is not None
@@ -274,33 +268,19 @@ class DistillationTrainer(Trainer):
 
     # -- evaluation
 
-    def prediction_step(
-        self,
-        model: torch.nn.Module,
-        inputs: dict[str, Any],
-        prediction_loss_only: bool,
-        ignore_keys: list[str] | None = None,
-    ) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]:
+    def prediction_step(self, model: torch.nn.Module, inputs: dict, *args: Any, **kwargs: Any) -> Any:
         """As in Trainer; without gold labels the teacher's stand in for them."""
         self._agreement = "labels" not in inputs
         if self._agreement and LABELS not in inputs and self._teacher_model is not None:
-            inputs = {**inputs, LABELS: self._labels_asked(self._prepare_inputs(inputs))}
+            prepared = self._prepare_inputs(inputs)
+            inputs = {**inputs, LABELS: labels_in_place(self._ask(prepared).argmax(-1), prepared)}
         if "labels" not in inputs and LABELS not in inputs:
-            inputs = {k: v for k, v in inputs.items() if k in self.processing_class.model_input_names}
+            inputs = self._for_student(inputs)
         names, self.label_names = self.label_names, [LABELS if self._agreement else "labels"]
         try:
-            return super().prediction_step(model, inputs, prediction_loss_only, ignore_keys)
+            return super().prediction_step(model, inputs, *args, **kwargs)
         finally:
             self.label_names = names
-
-    def _labels_asked(self, inputs: dict[str, Any]) -> torch.Tensor:
-        labels = self._ask(inputs).argmax(-1)
-        if "places" not in inputs:
-            return labels
-        whole = torch.full_like(inputs["input_ids"], IGNORED)
-        there = inputs["places"] >= 0
-        whole[there.nonzero()[:, 0], inputs["places"][there]] = labels[there]
-        return whole
 
     def evaluate(self, eval_dataset: Any = None, *args: Any, **kwargs: Any) -> dict[str, float]:
         """As in Trainer, for data sets laid out already or not yet."""
@@ -330,31 +310,26 @@ class DistillationTrainer(Trainer):
         if not self.is_world_process_zero():
             return
         assert self.args.output_dir is not None
-        path = Path(self.args.output_dir) / "README.md"
-        path.write_text(path.read_text(encoding="utf-8") + self._how_it_was_made(), encoding="utf-8")
-
-    def _how_it_was_made(self) -> str:
-        arguments = self.args
         teacher = "the answers kept in the data set" if self.teacher is None else self.teacher.public_name
-        what = {"soft": "probabilities, by KL divergence", "hard": "labels, by cross-entropy"}[arguments.label_kind]
-        lines = [
-            "## Distillation",
-            "",
-            f"This model was distilled with `drw_hf.DistillationTrainer` from {teacher}.",
-            "",
-            f"- learned: the teacher's {what}"
-            + (f", temperature {arguments.temperature:g}" if what[0] == "p" else ""),
-            f"- weight of gold labels: {arguments.gold_weight:g}",
-            f"- teacher asked: {'anew for every batch' if arguments.requery else 'once, before training'}",
-            f"- labels: {', '.join(self.student_labels)}",
-        ]
-        return "\n".join(["", *lines, ""])
+        learned = "labels, by cross-entropy"
+        if self.args.label_kind == "soft":
+            learned = f"probabilities, by KL divergence, temperature {self.args.temperature:g}"
+        with open(Path(self.args.output_dir) / "README.md", "a", encoding="utf-8") as card:
+            card.write(f"""
+## Distillation
+
+This model was distilled with `drw_hf.DistillationTrainer` from {teacher}.
+
+- learned: the teacher's {learned}
+- weight of gold labels: {self.args.gold_weight:g}
+- teacher asked: {"anew for every batch" if self.args.requery else "once, before training"}
+- labels: {", ".join(self.student_labels)}
+""")
 
 
 def _at_places(values: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
     """(batch, length, m) at (batch, k) positions; whatever stands at −1 is masked by the caller."""
-    index = places.clamp_min(0).unsqueeze(-1).expand(-1, -1, values.shape[-1])
-    return values.gather(1, index)
+    return values.take_along_dim(places.clamp_min(0).unsqueeze(-1), dim=1)
 
 
 def _column_names(dataset: Any) -> list[str]:

@@ -24,6 +24,7 @@ Outcome = Literal["identified", "nobody", "undecided"]
 
 FORMAT = "drw-identification-1"
 _NOT_SAVED = ("log10_p_values", "probe")
+_VALUES = ".users.npz"  # the suffix of the file with every user's p-value
 
 
 @dataclass(frozen=True)
@@ -69,6 +70,10 @@ class UserFinding:
 class Identification:
     """Which users of a ring a suspect's answers point at.
 
+    ``n_probes``, ``n_tokens``, ``n_effective``, ``n_queries``, ``tokens_needed``, ``level``, ``statistic``,
+    ``variant``, ``probe_digest``, ``suspect``, ``settings``, ``versions`` and ``created_at`` are as in
+    :class:`~drw_hf.DetectionResult`.
+
     Attributes
     ----------
     verdict : str
@@ -86,34 +91,13 @@ class Identification:
         How many users the ring had declared in the epoch (its largest declaration); None where it had declared none.
     n_corrected : int
         How many users the p-values are corrected for: the declared ones, or those searched if there were more.
-    n_probes, n_tokens : int
-        Probes that counted, and the distinct tokens among them.
-    n_effective : float
-        How many equally important tokens the test had.
-    n_queries : int
-        How many texts the suspect was asked.
-    tokens_needed : int or None
-        For an undecided verdict: about how many distinct tokens would do.
-    level : float
-        The level of the verdict.
     suspects_tested, looks : int
         What the p-values are corrected for, beside the users.
-    statistic, variant : str
-        The version of the statistic, and which of its forms was used.
     ring_fingerprint : str
     declared_root : str or None
         The Merkle root of the declaration.
     epoch : int or None
         The epoch of the ring that was searched.
-    probe_digest : str
-        SHA-256 over what was asked and answered.
-    suspect : str
-        The suspect's name.
-    settings : dict
-        What else the figures depend on.
-    versions : dict
-        Library versions.
-    created_at : str
     log10_p_values : array, shape (n_users,)
         log₁₀ of every user's p-value, not corrected, in the order of the users: exact for those of the ranking, for
         the others from the screening score, whose z is off by ``settings["screening_error"]`` at the most.
@@ -160,8 +144,7 @@ class Identification:
     @property
     def log10_threshold(self) -> float:
         """log₁₀ of the bound that the first user must reach to be named."""
-        family = self.n_corrected * self.suspects_tested * self.looks
-        return float(np.log10(self.level) - np.log10(family))
+        return float(np.log10(self.level) - np.log10(self.n_corrected * self.suspects_tested * self.looks))
 
     def p_values(self) -> np.ndarray:
         """Every user's p-value, not corrected, in the order of the users; uniform for those who leaked nothing."""
@@ -186,34 +169,40 @@ class Identification:
         if self.log10_p_values is not None:
             buffer = io.BytesIO()
             np.savez_compressed(buffer, log10_p_values=self.log10_p_values)
-            write_atomically(_values_path(path), buffer.getvalue())
+            write_atomically(path.with_suffix(_VALUES), buffer.getvalue())
         write_atomically(path, (json.dumps({"format": FORMAT, **self.to_dict()}, indent=2) + "\n").encode())
 
     @classmethod
     def load(cls, path: str | os.PathLike) -> "Identification":
         """Read what :meth:`save` wrote, with the p-values and the probe if they lie beside it."""
         path = Path(path)
+        probe = values = None
         try:
             document = json.loads(path.read_text(encoding="utf-8"))
             if document.pop("format") != FORMAT:
                 raise ValueError
             for name in ("leakers", "ranking"):
                 document[name] = [UserFinding(**entry) for entry in document[name]]
-            result = cls(**document, **_beside(path, document["n_users"]))
+            if probe_path(path).exists():
+                probe = Probe.load(probe_path(path))
+            if path.with_suffix(_VALUES).exists():
+                with np.load(path.with_suffix(_VALUES), allow_pickle=False) as archive:
+                    values = archive["log10_p_values"]
+            result = cls(**document, probe=probe, log10_p_values=values)
+        except InvalidInputError:
+            raise
         except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError, zipfile.BadZipFile) as error:
-            if isinstance(error, InvalidInputError):
-                raise
             raise InvalidInputError(f"{path} is not a result that save wrote ({type(error).__name__})") from None
+        if values is not None and values.shape != (result.n_users,):
+            raise InvalidInputError(f"the users' p-values beside {path} are not those of this result")
         if result.probe is not None and result.probe.digest() != result.probe_digest:
             raise InvalidInputError(f"the probe beside {path} is not the one this result is of")
         return result
 
     def to_dict(self) -> dict[str, Any]:
         """The findings, for logs and JSON."""
-        fields = {entry.name: getattr(self, entry.name) for entry in dataclasses.fields(self)}
-        for name in ("leakers", "ranking"):
-            fields[name] = [dataclasses.asdict(finding) for finding in fields[name]]
-        return {name: value for name, value in fields.items() if name not in _NOT_SAVED}
+        bare = dataclasses.replace(self, log10_p_values=None, probe=None)
+        return {name: value for name, value in dataclasses.asdict(bare).items() if name not in _NOT_SAVED}
 
     def plot(self, path: str | os.PathLike | None = None) -> "Figure":
         """Draw the p-values of all users, sorted, with the leakers standing out and what it takes to be named.
@@ -223,19 +212,3 @@ class Identification:
         from ..evidence.plots import plot_identification
 
         return plot_identification(self, path)
-
-
-def _values_path(path: Path) -> Path:
-    return path.with_suffix(".users.npz")
-
-
-def _beside(path: Path, n_users: int) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    if probe_path(path).exists():
-        found["probe"] = Probe.load(probe_path(path))
-    if _values_path(path).exists():
-        with np.load(_values_path(path), allow_pickle=False) as archive:
-            found["log10_p_values"] = archive["log10_p_values"]
-        if found["log10_p_values"].shape != (n_users,):
-            raise InvalidInputError(f"the users' p-values beside {path} are not those of this result")
-    return found

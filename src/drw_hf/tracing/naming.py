@@ -1,6 +1,7 @@
 """Who is named, and why: Holm's correction, the verdict and its words, and who was declared beforehand."""
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -29,15 +30,14 @@ def rank_users(
 ) -> tuple[list[UserFinding], int]:
     """The strongest users with corrected p-values, and how many of them are named.
 
-    Holm's procedure goes down from the strongest and stops at the first who is not named; no later one is tested but
-    for the ranking.
+    Holm's procedure stops at the first who is not named; later ones are tested for the ranking alone.
     """
     tests: list[ExactTest] = []
-    named = 0
+    n_named = 0
     for rank, finalist in enumerate(finalists):
         tests.append(null.test(finalist.statistic))
-        if named == rank and corrected(tests[-1].log10_bound, family - rank, others) <= math.log10(level):
-            named += 1
+        if n_named == rank and corrected(tests[-1].log10_bound, family - rank, others) <= math.log10(level):
+            n_named += 1
         elif rank + 1 >= top:
             break
     bounds = holm([test.log10_bound for test in tests], family, others)
@@ -45,32 +45,16 @@ def rank_users(
         UserFinding(finalist.user, test.log10_p, test.log10_bound, test.z_score, bound)
         for finalist, test, bound in zip(finalists, tests, bounds, strict=False)
     ]
-    return findings, named
+    return findings, n_named
 
 
 def holm(log10_p: Sequence[float], family: int, others: int = 1) -> list[float]:
     """log₁₀ of Holm's corrected p-values, for the smallest of a family in ascending order.
 
-    Parameters
-    ----------
-    log10_p : sequence of float
-        log₁₀ of the smallest p-values (or bounds), ascending.
-    family : int
-        How many there are in all.
-    others : int
-        What each is multiplied with besides.
-
-    Examples
-    --------
-    >>> from drw_hf.tracing.naming import holm
-    >>> [round(10**p, 3) for p in holm([-3, -2, -1], family=4)]
-    [0.004, 0.03, 0.2]
+    Each is multiplied with ``others`` besides: the suspects and the looks.
     """
-    found, largest = [], -math.inf
-    for rank, value in enumerate(log10_p):
-        largest = max(largest, corrected(value, family - rank, others))
-        found.append(largest)
-    return found
+    found = [corrected(value, family - rank, others) for rank, value in enumerate(log10_p)]
+    return list(itertools.accumulate(found, max))
 
 
 def look_up(ring: KeyRing, epoch: int, leakers: list[UserFinding], listed: Users) -> list[UserFinding]:

@@ -1,9 +1,9 @@
 """Scores of many users at once: the statistic T, from a table of the cosine, with a known error.
 
-T = Σ over selected tokens of offset_i − slope_i·loss_i, with loss = 1 − cos(f_w g_k). A user's numbers are AES blocks
-under the user's table key: one encryption of the tokens' counters gives them all. Which tokens are selected is decided
-exactly, by comparing integers. The loss is looked up by the top 16 bits of the phase, which moves a token's phase by
-at most half a cell and T by at most :attr:`Screen.error`. So whoever cannot matter by the score cannot matter by T;
+T = Σ over selected tokens of offset_i − slope_i·(1 − cos(f_w g_k)). A user's numbers are AES blocks under the user's
+table key: one encryption of the tokens' counters gives them all. Which tokens are selected is decided exactly, by
+comparing integers. 1 − cos is looked up by the top 16 bits of the hash, which moves a token's hash by at most half a
+cell and T by at most :attr:`Screen.error`. So whoever cannot matter by the score cannot matter by T;
 :func:`exact_statistic` then computes T for the few who can, just as :func:`drw_hf.detect` does.
 """
 
@@ -24,23 +24,10 @@ _SIGN = -(2**63)  # flips the order of unsigned numbers into that of signed ones
 
 
 class Screen:
-    """The score of any number of keys of law ``direct`` that share τ and f_w, for given amplitudes.
+    """The score of any number of keys of law ``direct`` that share τ and f_w, for the amplitudes of distinct tokens.
 
-    Parameters
-    ----------
-    token_ids : array of int, shape (n,)
-        The distinct tokens.
-    A, B : array, shape (n,)
-        Their amplitudes; B is None for scope ``predicted``.
-    frequency, tau : float
-        The keys' f_w and τ.
-    device : torch device, optional
-        Where the scores are computed; by default here, by numpy.
-
-    Attributes
-    ----------
-    error : float
-        How far a score can be from T at the most.
+    B is None for scope ``predicted``. Without a device numpy computes the scores. None is further than ``error`` from
+    its T.
     """
 
     def __init__(
@@ -59,17 +46,17 @@ class Screen:
         self._device = None if device is None else _checked_device(device)
         precision = np.float64 if device is None else np.float32  # not every device has the larger one
         slope, offset = (A, None) if B is None else (A + B, 2.0 * B)
-        losses = one_minus_cosine((np.arange(_CELLS) + 0.5) / _CELLS, frequency)
+        table = one_minus_cosine((np.arange(_CELLS) + 0.5) / _CELLS, frequency)
         # Arrays here, tensors on a device.
-        arrays: list[Any] = [None if x is None else x.astype(precision) for x in (losses, -slope, offset)]
+        arrays: list[Any] = [None if x is None else x.astype(precision) for x in (table, -slope, offset)]
         if self._device is not None:
             arrays = [None if x is None else torch.from_numpy(x).to(self._device) for x in arrays]
-        self._losses, self._slope, self._offset = arrays
+        self._table, self._slope, self._offset = arrays
         # Encrypted into the same place again and again: fresh pages cost more than encrypting.
         rows = max(1, _BLOCKS_AT_ONCE // max(len(token_ids), 1))
         self._room = np.empty((rows, len(self._counters) + BLOCK_BYTES), dtype=np.uint8)
 
-        # Within a cell the loss differs from that of its middle by at most f_w times half a cell. The rest is
+        # Within a cell 1 − cos differs from that of its middle by at most f_w times half a cell. The rest is
         # rounding, whatever the order of the sum: of the score and of T itself.
         size = np.abs(slope).sum()
         magnitude = 2.0 * size + (0.0 if offset is None else np.abs(offset).sum())
@@ -83,28 +70,22 @@ class Screen:
         return np.concatenate([np.zeros(0), *parts])
 
     def _score(self, table_keys: Sequence[bytes]) -> np.ndarray:
-        raw = self._encrypt(table_keys)
-        if self._device is not None:
-            return self._score_on_device(torch.from_numpy(raw.view(np.int64)).to(self._device))
-        losses = self._losses[raw.view("<u2")[..., 3::8]]  # the top bits of a block's first number
-        selected = raw[..., 1::2] <= self._last
-        losses *= self._slope
+        raw: Any = self._encrypt(table_keys)
+        if self._device is None:
+            cells, selected = raw.view("<u2")[..., 3::8], raw[..., 1::2] <= self._last
+        else:
+            raw = torch.from_numpy(raw.view(np.int64)).to(self._device)
+            cells, selected = (raw[:, ::2] >> 48) & (_CELLS - 1), (raw[:, 1::2] ^ _SIGN) <= int(self._last) + _SIGN
+        terms = self._table[cells]  # by the top bits of a block's first number
+        terms *= self._slope
         if self._offset is not None:
-            losses += self._offset
-        losses *= selected
-        return losses.sum(axis=1)
-
-    def _score_on_device(self, raw: torch.Tensor) -> np.ndarray:
-        losses = self._losses[(raw[:, ::2] >> 48) & (_CELLS - 1)]
-        selected = (raw[:, 1::2] ^ _SIGN) <= int(self._last) + _SIGN
-        losses *= self._slope
-        if self._offset is not None:
-            losses += self._offset
-        # No matrix product: its precision is a setting that the caller may have lowered.
-        return (losses * selected).sum(dim=1).cpu().numpy().astype(np.float64)
+            terms += self._offset
+        terms *= selected
+        scores = terms.sum(1)  # no matrix product: its precision is a setting that the caller may have lowered
+        return scores if self._device is None else scores.cpu().numpy().astype(np.float64)
 
     def _encrypt(self, table_keys: Sequence[bytes]) -> np.ndarray:
-        """The keys' blocks as 64-bit numbers: a row a key, two numbers a token."""
+        """The keys' blocks as 64-bit numbers: one row per key, two numbers per token."""
         room = self._room[: len(table_keys)]
         for row, key in zip(room, table_keys, strict=True):
             Cipher(algorithms.AES256(key), modes.ECB()).encryptor().update_into(self._counters, row)
@@ -112,11 +93,8 @@ class Screen:
 
 
 def last_selected(tau: float) -> np.uint64:
-    """The largest 64-bit number whose hash, its top 53 bits times 2⁻⁵³, is at most τ.
-
-    Scaling τ by 2⁵³ is exact, so the comparison of integers is that of the hashes.
-    """
-    top = min(int(tau * 2.0**53), 2**53 - 1)
+    """The largest 64-bit number whose hash, its top 53 bits times 2⁻⁵³, is at most τ."""
+    top = min(int(tau * 2.0**53), 2**53 - 1)  # exact, so comparing integers is comparing hashes
     return np.uint64((top << 11) | (2**11 - 1))
 
 

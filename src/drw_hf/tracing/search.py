@@ -8,8 +8,7 @@ the exact test that :func:`drw_hf.detect` does with their key.
 import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass
+from contextlib import nullcontext
 from datetime import UTC, datetime
 from itertools import islice
 from typing import Any, Unpack
@@ -42,6 +41,7 @@ from .users import SeenUsers, Users, stream_users
 FORMAT = "drw-identify-1"
 # A record is a chunk of users: the number of the first, a digest of their names, and their scores.
 SCORES = Records("scores", "search", "chunks", ("first", "names", "scores"), "<f8", "delete it to begin anew")
+NOBODY = "the list of users is empty; give at least one user"
 _KNOTS = 65  # of the curve z(T), which is almost a line: z between them is good to 1e-3
 
 
@@ -69,7 +69,7 @@ def identify(
 
     Parameters
     ----------
-    suspect, texts, tokenizer, victim
+    suspect, texts, tokenizer, victim, suspects_tested, looks, logged_counts
         As for :func:`drw_hf.detect`; a :class:`~drw_hf.detection.Probe` is searched without asking anybody.
     ring : KeyRing
         The owner's ring.
@@ -80,12 +80,8 @@ def identify(
         The ring's epoch to search; by default the present one.
     level : float
         The chance at which an innocent user may be named, all users together.
-    suspects_tested, looks : int
-        How many suspects and looks at the data there were in all, this one included; p-values are corrected.
     declared_users : like users, optional
         The list that the ring declared, where it is not ``users`` itself; by it leakers are known to be declared.
-    logged_counts : mapping, optional
-        How often each token id was queried, if known.
     top : int
         How many users to rank.
     chunk_size : int
@@ -95,10 +91,7 @@ def identify(
     resume : path, optional
         A file in which finished chunks are recorded; a search that was stopped goes on where it was.
     **probing
-        ``gold``, ``label_map``, ``suspect_tokenizer``, ``max_queries``: see
-        :class:`drw_hf.detection.ProbingOptions`; and ``text_columns``, ``batch_size``, ``max_length``,
-        ``max_retries``, ``cache_dir``, ``load_from_cache_file``, ``progress``: see
-        :class:`drw_hf.asking.AskingOptions`.
+        How the suspect is probed: :class:`drw_hf.detection.ProbingOptions`.
 
     Returns
     -------
@@ -130,7 +123,7 @@ def identify(
     epoch = int(ring.epoch if epoch is None else epoch)
     stream, total = stream_users(users)
     if total == 0:
-        raise _nobody()
+        raise InvalidInputError(NOBODY)
     probe = probe_of("identify", suspect, texts, key=template, tokenizer=tokenizer, victim=victim, **probing)
     check_belongs(probe, template)
     if probe.logged is not None:
@@ -140,7 +133,7 @@ def identify(
         )
 
     amplitudes = _amplitudes_if_enough(probe, template, logged_counts)
-    law = _Law.of(amplitudes, template.settings, device)
+    law = _Law(amplitudes, template.settings, device)
     others = suspects_tested * looks
     about = {
         "format": FORMAT,
@@ -152,17 +145,15 @@ def identify(
         "precision": "64" if device is None else "32",
     }
     candidates = Candidates(law.least_statistic(level / others), law.screen.error, top if law.sd else 0)
-    with ExitStack() as stack:
-        store = None if resume is None else stack.enter_context(_open_record(resume, about))
-        shown = probing.get("progress", DEFAULTS["progress"])
-        bar = stack.enter_context(
-            tqdm(total=total, desc="Searching users", unit=" users", unit_scale=True, disable=not shown)
-        )
+    record = nullcontext() if resume is None else _open_record(resume, about)
+    shown = probing.get("progress", DEFAULTS["progress"])
+    bar = tqdm(total=total, desc="Searching users", unit=" users", unit_scale=True, disable=not shown)
+    with record as store, bar:
         for names, scores in _search(ring, epoch, stream, law, chunk_size, store):
             candidates.add(names, scores)
             bar.update(len(names))
     if not candidates.n_users:
-        raise _nobody()
+        raise InvalidInputError(NOBODY)
 
     finalists = _test_exactly(ring, epoch, candidates, law)
     declarations = [one for one in ring.declarations if one.epoch == epoch]
@@ -213,10 +204,6 @@ def identify(
     )
 
 
-def _nobody() -> InvalidInputError:
-    return InvalidInputError("the list of users is empty; give at least one user")
-
-
 def _amplitudes_if_enough(probe: Probe, template: WatermarkKey, logged_counts: Any) -> Amplitudes:
     """The amplitudes; zeros where there are probes that count, but of too few tokens to compare anything."""
     try:
@@ -234,22 +221,15 @@ def _amplitudes_if_enough(probe: Probe, template: WatermarkKey, logged_counts: A
 # -- the law that all users share
 
 
-@dataclass(frozen=True)
 class _Law:
     """What a statistic says, whoever's it is. With amplitudes that are all 0 it says nothing: everybody's p is 1."""
 
-    token_ids: np.ndarray
-    null: NullLaw
-    screen: Screen
-    mean: float
-    sd: float
-
-    @classmethod
-    def of(cls, amplitudes: Amplitudes, settings: MarkSettings, device: Any) -> "_Law":
-        null = NullLaw(amplitudes.A, settings, B=amplitudes.B)
-        screen = Screen(amplitudes.token_ids, amplitudes.A, amplitudes.B, settings.frequency, settings.tau, device)
-        _, mean, variance = null.cumulants(0.0)
-        return cls(amplitudes.token_ids, null, screen, mean, math.sqrt(variance))
+    def __init__(self, amplitudes: Amplitudes, settings: MarkSettings, device: Any) -> None:
+        self.token_ids, A, B = amplitudes.token_ids, amplitudes.A, amplitudes.B
+        self.null = NullLaw(A, settings, B=B)
+        self.screen = Screen(self.token_ids, A, B, settings.frequency, settings.tau, device)
+        _, self.mean, variance = self.null.cumulants(0.0)
+        self.sd = math.sqrt(variance)
 
     def least_statistic(self, level: float) -> float:
         """A statistic, just below the smallest whose bound reaches a level; infinite where none can."""
@@ -345,16 +325,16 @@ class Candidates:
         """Take some users in."""
         candidates = np.concatenate([self._kept, scores])
         places = np.concatenate([self.places, np.arange(self.n_users, self.n_users + len(names))])
+        names = self.names + names
         floor = self._least - self._error
         if self._top:
             last = max(len(candidates) - self._top, 0)
             floor = min(floor, np.partition(candidates, last)[last] - 2.0 * self._error)
         kept = np.flatnonzero(candidates >= floor)
-        n_before = len(self.names)
-        self.names = [self.names[i] if i < n_before else names[i - n_before] for i in kept]
+        self.names = [names[i] for i in kept]
         self.places, self._kept = places[kept], candidates[kept]
         self._scores.append(scores)
-        self.n_users += len(names)
+        self.n_users += len(scores)
 
     def all_scores(self) -> np.ndarray:
         """Every user's score, in order."""

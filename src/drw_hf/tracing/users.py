@@ -61,29 +61,22 @@ class SeenUsers:
     """Refuses a user who comes twice, at 16 bytes per user: digests in sorted runs, merged as they grow."""
 
     def __init__(self) -> None:
-        self._runs: list[tuple[np.ndarray, np.ndarray]] = []
+        self._runs: list[np.ndarray] = []  # of shape (2, n): the halves of the digests, sorted by the first
 
     def add(self, users: list[str]) -> bytes:
         """Take note of some users; returns a digest of these names in this order."""
         joined = b"".join([hashlib.blake2b(encode_user(user), digest_size=16).digest() for user in users])
-        numbers = np.frombuffer(joined, dtype="<u8").reshape(-1, 2)
-        order = np.argsort(numbers[:, 0])
-        first, second = numbers[order, 0], numbers[order, 1]
-        again = (first[1:] == first[:-1]) & (second[1:] == second[:-1])
+        halves = np.frombuffer(joined, dtype="<u8").reshape(-1, 2).T
+        order = np.argsort(halves[0])
+        run = halves[:, order]
+        again = np.append(False, (run[:, 1:] == run[:, :-1]).all(axis=0))
+        for known in self._runs:
+            place = np.minimum(np.searchsorted(known[0], run[0]), known.shape[1] - 1)
+            again |= (known[:, place] == run).all(axis=0)
         if again.any():
-            self._refuse(users[order[again.argmax()]])
-        for known, rest in self._runs:
-            place = np.minimum(np.searchsorted(known, first), len(known) - 1)
-            again = (known[place] == first) & (rest[place] == second)
-            if again.any():
-                self._refuse(users[order[again.argmax()]])
-        while self._runs and len(self._runs[-1][0]) <= len(first):
-            known, rest = self._runs.pop()
-            first, second = np.concatenate([known, first]), np.concatenate([rest, second])
-            order = np.argsort(first, kind="stable")
-            first, second = first[order], second[order]
-        self._runs.append((first, second))
+            raise InvalidInputError(f"the user {users[order[again.argmax()]]!r} is listed twice; give every user once")
+        while self._runs and self._runs[-1].shape[1] <= run.shape[1]:
+            run = np.concatenate([self._runs.pop(), run], axis=1)
+            run = run[:, np.argsort(run[0], kind="stable")]
+        self._runs.append(run)
         return hashlib.sha256(joined).digest()
-
-    def _refuse(self, user: str) -> None:
-        raise InvalidInputError(f"the user {user!r} is listed twice; give every user once")
