@@ -33,7 +33,7 @@ from drw_hf.errors import (
 from drw_hf.keys import HashRule, KeyedRule, KeyRing, RarestRule, derivation
 from drw_hf.keys import ring as ring_module
 from drw_hf.keys.files import refuse_model_beside_plain_key
-from drw_hf.keys.ring import MAX_USER_BYTES
+from drw_hf.keys.users import MAX_USER_BYTES
 from needles import leaks_in
 from small_models import SPECIAL, TAGS, make_key, make_model
 

@@ -18,7 +18,8 @@ from ..errors import InvalidInputError
 from ..keys.choices import AnswerKind, Task
 from ..keys.files import write_atomically
 from ..keys.key import WatermarkKey
-from ..watermark.tokens import Query, TokenView, hashed_tokens, view_tokens
+from ..watermark.sampling import text_messages
+from ..watermark.tokens import Query, hashed_tokens, view_tokens
 
 FORMAT = "drw-probe-1"
 _ARRAYS = ("input_ids", "token_type_ids", "offsets", "rows", "places", "suspect", "victim", "gold", "logged")
@@ -85,20 +86,17 @@ class Probe:
             tokens = self.input_ids[self.offsets[self.rows] + self.places]
             return tokens, ~np.isin(tokens, key.special_token_ids)
         tokens, exists = np.zeros(self.n_texts, np.int64), np.zeros(self.n_texts, bool)
-        for rows, query in self._queries():
+        for texts, query in self._queries():
             chosen, there = hashed_tokens(key, query, view_tokens(key, query))
-            tokens[rows], exists[rows] = chosen.numpy(), there.numpy()
+            tokens[texts], exists[texts] = chosen.numpy(), there.numpy()
         return tokens[self.rows], exists[self.rows]
 
-    def views(self, key: WatermarkKey) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-        """Every text's token ids, which of them are ordinary, and which belong to the first text of a pair."""
-        found: list[Any] = [None] * self.n_texts
-        for rows, query in self._queries():
-            view: TokenView = view_tokens(key, query)
-            for index, row in enumerate(rows):
-                length = self.offsets[row + 1] - self.offsets[row]
-                parts = (query.input_ids, view.ordinary, view.first_sentence)
-                found[row] = tuple(part[index, :length].numpy() for part in parts)
+    def messages(self, key: WatermarkKey) -> list[bytes]:
+        """What of every text decides the labels that a hard-label service draws."""
+        found: list[bytes] = []
+        for _, query in self._queries():
+            view = view_tokens(key, query)
+            found += text_messages(query.input_ids.numpy(), view.ordinary.numpy(), view.first_sentence.numpy())
         return found
 
     def digest(self) -> str:
@@ -136,17 +134,13 @@ class Probe:
         names = ("task", "kind", "n_queries", "suspect_name", "tokenizer_fingerprint")
         return {"labels": list(self.labels), **{name: getattr(self, name) for name in names}}
 
-    def _queries(self, size: int = 256) -> Iterator[tuple[np.ndarray, Query]]:
-        """The texts in padded batches."""
+    def _queries(self, size: int = 2048) -> Iterator[tuple[slice, Query]]:
+        """The texts in padded batches, large ones: on a busy machine torch's threads wait more than they work."""
         for first in range(0, self.n_texts, size):
-            rows = np.arange(first, min(first + size, self.n_texts))
-            lengths = self.offsets[rows + 1] - self.offsets[rows]
-            shape = (len(rows), int(lengths.max(initial=0)))
-            ids, types = torch.zeros(shape, dtype=torch.long), torch.zeros(shape, dtype=torch.long)
-            mask = torch.zeros(shape, dtype=torch.long)
-            for index, row in enumerate(rows):
-                span = slice(self.offsets[row], self.offsets[row + 1])
-                ids[index, : lengths[index]] = torch.from_numpy(self.input_ids[span])
-                types[index, : lengths[index]] = torch.from_numpy(self.token_type_ids[span])
-                mask[index, : lengths[index]] = 1
-            yield rows, Query(ids, mask, types)
+            ends = self.offsets[first : first + size + 1]
+            lengths = np.diff(ends)
+            mask = np.arange(lengths.max()) < lengths[:, None]
+            ids, types = np.zeros((2, *mask.shape), np.int64)
+            ids[mask], types[mask] = (array[ends[0] : ends[-1]] for array in (self.input_ids, self.token_type_ids))
+            attended = torch.from_numpy(mask.astype(np.int64))
+            yield slice(first, first + size), Query(torch.from_numpy(ids), attended, torch.from_numpy(types))

@@ -5,7 +5,6 @@ needed, so one :class:`Probe` serves for any key of the model.
 """
 
 from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple, Unpack, cast
 
 import numpy as np
@@ -95,13 +94,18 @@ def probe_suspect(
     questions = [questions[i] for i in asked]
     labelled = {name: [labels[i] for i in asked] for name, labels in labelled.items()}
     tokens = _encode(questions, tokenizer, options["max_length"] or _limit(tokenizer, victim), key.task)
-    asking = _Asking(questions, tokenizer, key.task, options)
-    shown = [_inverse(probing.get("label_map")).get(label, label) for label in key.labels]
-    answers, name = asking.ask("the suspect", suspect, probing.get("suspect_tokenizer"), shown)
-    clean = None
+    label_map = probing.get("label_map") or {}
+    renamed = {ours: theirs for theirs, ours in label_map.items()}
+    if len(renamed) != len(label_map):
+        raise InvalidInputError("label_map names one of the key's labels twice; every label needs one of its own")
+    labels = [renamed.get(label, label) for label in key.labels]
+    tokenizers = probing.get("suspect_tokenizer"), tokenizer
+    answers = {}
+    answers["suspect"], name = _ask("the suspect", suspect, labels, tokenizers, key.task, questions, options)
     if victim is not None:
-        clean, _ = asking.ask("the victim", without_mark(victim), None, key.labels)
-    return _assemble(key, tokens, answers, clean, labelled, name, tokenizer_fingerprint(tokenizer))
+        tokenizers, unmarked = (None, tokenizer), without_mark(victim)
+        answers["victim"], _ = _ask("the victim", unmarked, key.labels, tokenizers, key.task, questions, options)
+    return _assemble(key, tokens, answers, labelled, name, tokenizer_fingerprint(tokenizer))
 
 
 def probe_of(
@@ -139,44 +143,33 @@ def without_mark(victim: Any) -> Any:
     return model.get_base_model() if hasattr(model, "watermark_disabled") else model
 
 
-@dataclass(frozen=True)
-class _Asking:
-    """What suspect and victim are asked alike; ``tokenizer`` is the owner's."""
-
-    questions: list[Question]
-    tokenizer: Any
-    task: Task
-    options: AskingOptions
-
-    def ask(self, who: str, asked: Any, own_tokenizer: Any, labels: Sequence[str]) -> tuple[list[np.ndarray], str]:
-        """Answers in the order of ``labels``, and the name of who gave them."""
-        if own_tokenizer is None and isinstance(asked, torch.nn.Module):
-            own_tokenizer = self.tokenizer  # a bare model says nothing of its tokenizer
-        predictor = as_predictor(
-            asked, own_tokenizer, task=self.task, labels=labels, max_retries=self.options["max_retries"]
+def _ask(
+    who: str,
+    asked: Any,
+    labels: Sequence[str],
+    tokenizers: tuple[Any, Any],
+    task: Task,
+    questions: list[Question],
+    options: AskingOptions,
+) -> tuple[list[np.ndarray], str]:
+    """Answers in the order of ``labels``, and the name of who gave them; tokenizers: theirs if known, the owner's."""
+    own, owners = tokenizers
+    if own is None and isinstance(asked, torch.nn.Module):
+        own = owners  # a bare model says nothing of its tokenizer
+    predictor = as_predictor(asked, own, task=task, labels=labels, max_retries=options["max_retries"])
+    if are_tokenised(questions) and isinstance(predictor, ModelPredictor):
+        if tokenizer_fingerprint(predictor.tokenizer) != tokenizer_fingerprint(owners):
+            raise InvalidInputError(f"tokenised rows are the owner's tokens, which {who} does not read; give texts")
+    answers = ask(predictor, questions, options, who)
+    found = predictor.labels or ()
+    missing = [label for label in labels if label not in found]
+    if missing or len(found) != len(labels):
+        raise InvalidInputError(
+            f"{who}'s labels {list(found)} are not the key's: {missing or list(found)} cannot be matched; pass "
+            "label_map={suspect's label: key's label} for every label that was renamed"
         )
-        if are_tokenised(self.questions) and isinstance(predictor, ModelPredictor):
-            if tokenizer_fingerprint(predictor.tokenizer) != tokenizer_fingerprint(self.tokenizer):
-                raise InvalidInputError(
-                    f"tokenised rows are the owner's tokens, which {who} does not read; give texts"
-                )
-        answers = ask(predictor, self.questions, self.options, who)
-        found = predictor.labels or ()
-        missing = [label for label in labels if label not in found]
-        if missing or len(found) != len(labels):
-            raise InvalidInputError(
-                f"{who}'s labels {list(found)} are not the key's: {missing or list(found)} cannot be matched; pass "
-                "label_map={suspect's label: key's label} for every label that was renamed"
-            )
-        order = [found.index(label) for label in labels]
-        return [answer[..., order] for answer in answers], predictor.public_name
-
-
-def _inverse(label_map: Mapping[str, str] | None) -> dict[str, str]:
-    inverse = {ours: theirs for theirs, ours in (label_map or {}).items()}
-    if label_map and len(inverse) != len(label_map):
-        raise InvalidInputError("label_map names one of the key's labels twice; every label needs one of its own")
-    return inverse
+    order = [found.index(label) for label in labels]
+    return [answer[..., order] for answer in answers], predictor.public_name
 
 
 # -- texts
@@ -237,18 +230,15 @@ def _limit(tokenizer: Any, victim: Any) -> int:
 def _assemble(
     key: WatermarkKey,
     tokens: _Tokens,
-    answers: list[np.ndarray],
-    clean: list[np.ndarray] | None,
+    answers: dict[str, list[np.ndarray]],
     labelled: dict[str, list[Any]],
     name: str,
     fingerprint: str | None,
 ) -> Probe:
     """One entry per item; words that somebody did not see are left out."""
     by_word = tokens.places is not None
-    places = [[-1 if place is None else place for place in row] for row in tokens.places or [[-1]] * len(answers)]
-    columns = {"suspect": [np.atleast_2d(answer) for answer in answers]}
-    if clean is not None:
-        columns["victim"] = [np.atleast_2d(answer) for answer in clean]
+    places = [[-1 if place is None else place for place in row] for row in tokens.places or [[-1]] * len(tokens.ids)]
+    columns = {who: [np.atleast_2d(answer) for answer in theirs] for who, theirs in answers.items()}
     columns |= {which: _numbers(which, rows, key) for which, rows in labelled.items()}
     for which, rows in columns.items():
         for row, (values, words) in enumerate(zip(rows, places, strict=True)):
@@ -257,12 +247,12 @@ def _assemble(
     arrays = {which: np.concatenate(rows) for which, rows in columns.items()}
     arrays["rows"] = np.repeat(np.arange(len(places)), [len(row) for row in places])
     arrays["places"] = np.array([place for row in places for place in row], np.int64)
-    answered = [arrays[who].any(axis=1) for who in ("suspect", "victim") if who in arrays]
+    answered = [arrays[who].any(axis=1) for who in answers]
     counts = np.logical_and.reduce([*answered, (arrays["places"] >= 0) | (not by_word)])
     if not counts.any():
         raise InvalidInputError("no word of the probe texts was answered; are they longer than the suspect's limit?")
     dtypes = {1: np.int64, 2: np.float32}  # of numbers, and of probabilities
-    certain = all(((table == 0) | (table == 1)).all() for table in answers)
+    certain = np.isin(arrays["suspect"], (0, 1)).all()
     return Probe(
         task=key.task,
         labels=tuple(key.labels),
@@ -303,20 +293,19 @@ def _from_answers(
 ) -> Probe:
     """Arrays (m,) or (len(input_ids), m) in the key's label order, beside token ids."""
     rows = [dict(row) for row in rows]
-    if len(suspect) != len(rows):
-        raise InvalidInputError(f"{len(suspect)} answers to {len(rows)} rows; give one answer for every row")
     if not rows or any("input_ids" not in row for row in rows):
         raise DatasetError("answers computed elsewhere need the tokens they are of; give rows with input_ids")
     _check_lengths(labelled, len(rows))
-    answers = _checked_answers(suspect, rows, key, "the suspect")
-    clean = None if victim is None else _checked_answers(victim, rows, key, "the victim")
+    given = {"suspect": suspect} if victim is None else {"suspect": suspect, "victim": victim}
+    answers = {who: _checked_answers(theirs, rows, key, f"the {who}") for who, theirs in given.items()}
     tokens = _of_rows(rows, key.special_token_ids, None, key.task)
-    return _assemble(key, tokens, answers, clean, labelled, "answers gathered elsewhere", None)
+    return _assemble(key, tokens, answers, labelled, "answers gathered elsewhere", None)
 
 
 def _checked_answers(given: Any, rows: list[dict], key: WatermarkKey, whose: str) -> list[np.ndarray]:
-    if not isinstance(given, list | tuple | np.ndarray) or len(given) != len(rows):
-        raise InvalidInputError(f"{whose}'s answers must be one array for every row, like the suspect's")
+    n_answers = len(given) if isinstance(given, list | tuple | np.ndarray) else "no"
+    if n_answers != len(rows):
+        raise InvalidInputError(f"{whose} gave {n_answers} answers to {len(rows)} rows; give one array for every row")
     by_word = key.task == "token-classification"
     answers = [np.asarray(answer, dtype=np.float32) for answer in given]
     for number, (table, row) in enumerate(zip(answers, rows, strict=True)):

@@ -145,7 +145,12 @@ class DetectionResult:
     @property
     def committed(self) -> bool:
         """Whether a commitment to the key was found that is, for all its record says, older than the suspect."""
-        return _is_committed(self.commitment, self.suspect_first_seen)
+        if self.commitment is None or self.suspect_first_seen is None:
+            return self.commitment is not None
+        stamp = self.commitment.get("timestamp")  # it verified, or there would be none
+        told = [self.commitment.get("date"), stamp.get("time") if isinstance(stamp, Mapping) else None]
+        moments = [moment_of(moment) for moment in told if moment is not None]
+        return any(moment < moment_of(self.suspect_first_seen) for moment in moments)
 
     def __str__(self) -> str:
         line = (
@@ -217,12 +222,18 @@ def refer_to(
     result: DetectionResult, commitment: dict[str, Any] | None, suspect_first_seen: str | None
 ) -> DetectionResult:
     """A bare result with the commitment it refers to; its explanation says what that commitment is worth."""
-    return dataclasses.replace(
-        result,
-        commitment=commitment,
-        suspect_first_seen=suspect_first_seen,
-        explanation=f"{result.explanation} {_sentence(commitment, suspect_first_seen)}",
-    )
+    result = dataclasses.replace(result, commitment=commitment, suspect_first_seen=suspect_first_seen)
+    if commitment is None:
+        worth = f"{NOT_COMMITTED}."
+    elif not result.committed:
+        seen = f"which was first seen {suspect_first_seen}"
+        worth = f"{NOT_COMMITTED}: the commitment is not older than the suspect, {seen}."
+    else:
+        stamped = isinstance(commitment.get("timestamp"), Mapping)
+        worth = f"The key was committed to in {commitment.get('repo_id')} on {commitment.get('date')}: " + (
+            "its time stamp was verified." if stamped else "that date is the owner's word."
+        )
+    return dataclasses.replace(result, explanation=f"{result.explanation} {worth}")
 
 
 def authenticate(document: Mapping[str, Any], key: WatermarkKey) -> str:
@@ -258,15 +269,12 @@ def as_iso(value: str | date | datetime, name: str = "suspect_first_seen") -> st
         if isinstance(value, str):
             value = _parse(value)
         if isinstance(value, datetime):
-            moment = value if value.tzinfo is not None else value.replace(tzinfo=UTC)
-            return moment.astimezone(UTC).isoformat()
-        if isinstance(value, date):
-            return value.isoformat()
-    except (ValueError, OverflowError):
-        pass
-    raise InvalidInputError(
-        f"{name}={value!r}: expected a date like 2026-03-31, or a time like 2026-03-31T18:00+02:00"
-    )
+            return (value if value.tzinfo else value.replace(tzinfo=UTC)).astimezone(UTC).isoformat()
+        return date.isoformat(value)
+    except (ValueError, OverflowError, TypeError):
+        raise InvalidInputError(
+            f"{name}={value!r}: expected a date like 2026-03-31, or a time like 2026-03-31T18:00+02:00"
+        ) from None
 
 
 def moment_of(iso: str) -> datetime:
@@ -284,27 +292,3 @@ def _parse(iso: str) -> date | datetime:
 
 def _saved_fields() -> list[str]:
     return [entry.name for entry in dataclasses.fields(DetectionResult) if entry.name not in _NOT_SAVED]
-
-
-def _is_committed(commitment: Mapping[str, Any] | None, first_seen: str | None) -> bool:
-    if commitment is None or first_seen is None:
-        return commitment is not None
-    return any(moment < moment_of(first_seen) for moment in _moments(commitment))
-
-
-def _moments(commitment: Mapping[str, Any]) -> list[datetime]:
-    """What a record says of when the commitment was there: the commit's date, and the time stamp's if it verified."""
-    stamp = commitment.get("timestamp")
-    told = [commitment.get("date"), stamp.get("time") if isinstance(stamp, Mapping) else None]
-    return [moment_of(moment) for moment in told if moment is not None]
-
-
-def _sentence(commitment: Mapping[str, Any] | None, first_seen: str | None) -> str:
-    if commitment is None:
-        return f"{NOT_COMMITTED}."
-    if not _is_committed(commitment, first_seen):
-        return f"{NOT_COMMITTED}: the commitment is not older than the suspect, which was first seen {first_seen}."
-    stamped = isinstance(commitment.get("timestamp"), Mapping)
-    return f"The key was committed to in {commitment.get('repo_id')} on {commitment.get('date')}: " + (
-        "its time stamp was verified." if stamped else "that date is the owner's word."
-    )

@@ -20,6 +20,7 @@ from .statistics.saddlepoint import ExactTest, corrected, tokens_needed
 SMALLEST_EFFECT = 0.3  # the mark over the spread per token that a "not detected" must have been able to find
 SUGGESTIVE = 0.05
 _MOST_KEYS_FOR_P_SNR = 1_000
+_NO_OPTIONS = {"logged_counts": False, "simulated_keys": 0}  # of a statistic that has no use for any
 _LIBRARIES = ("drw_hf", "astropy", "numpy", "torch", "transformers", "datasets")
 
 
@@ -93,13 +94,7 @@ def verdict_on(
         observed=test.statistic,
         suspect=probe.suspect_name,
         target_label=key.target_label,
-        settings={
-            **key_settings(key),
-            "p_snr": spectrum_by.name,
-            "logged_counts": False,
-            "simulated_keys": 0,
-            **found.settings,
-        },
+        settings={**key_settings(key), "p_snr": spectrum_by.name, **_NO_OPTIONS, **found.settings},
         versions=library_versions(),
         created_at=datetime.now(UTC).isoformat(timespec="seconds"),
         probe=probe,
@@ -114,38 +109,22 @@ def judge(test: ExactTest, level: float, corrections: Corrections) -> tuple[Verd
     wanted = level / (corrections.keys_tried * corrections.suspects_tested * corrections.looks)
     if corrections.correct(test.log10_p) < math.log10(SUGGESTIVE):
         needed = math.ceil(tokens_needed(test, wanted) * test.n_tokens)
-        return (
-            "undecided",
-            needed,
-            f"The answers lean towards the key, but not beyond doubt; about {needed} distinct tokens like these would "
-            f"decide (there were {test.n_tokens}).",
-        )
+        leaning = f"about {needed} distinct tokens like these would decide (there were {test.n_tokens})."
+        return "undecided", needed, f"The answers lean towards the key, but not beyond doubt; {leaning}"
     # What a mark of the smallest effect needs to be found 19 times in 20 (z² = U ln(1 + γ²)), against what there was.
     least = (math.sqrt(-2.0 * math.log(wanted)) + 1.64) ** 2 / math.log1p(SMALLEST_EFFECT**2)
     if test.n_effective < least:
         needed = math.ceil(least / max(test.n_effective, 1.0) * test.n_tokens)
-        return (
-            "undecided",
-            needed,
-            f"{test.n_tokens} distinct tokens are too few to find a faint mark; about {needed} would do.",
-        )
-    return (
-        "not detected",
-        None,
-        f"The answers show no sign of the key; a mark of {SMALLEST_EFFECT:g} standard deviations per token would most "
-        "likely have shown. Fainter ones may need more.",
-    )
+        few = f"{test.n_tokens} distinct tokens are too few to find a faint mark; about {needed} would do."
+        return "undecided", needed, few
+    shown = f"a mark of {SMALLEST_EFFECT:g} standard deviations per token would most likely have shown."
+    return "not detected", None, f"The answers show no sign of the key; {shown} Fainter ones may need more."
 
 
 def key_settings(key: WatermarkKey) -> dict[str, Any]:
     """What of a key a result's figures depend on, beside the frequency and the target class."""
-    return {
-        "task": key.task,
-        "tau": key.tau,
-        "law": key.law,
-        "scope": key.scope,
-        "hash_rule": key.hash_rule.name,
-    }
+    settings = {name: getattr(key, name) for name in ("task", "tau", "law", "scope")}
+    return {**settings, "hash_rule": key.hash_rule.name}
 
 
 def library_versions() -> dict[str, str]:

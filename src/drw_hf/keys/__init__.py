@@ -3,8 +3,8 @@
 from .binding import Binding
 from .hash_rules import HashRule, KeyedRule, RarestRule, SecondRule, SentenceTokens, TokenRule, register_hash_rule
 from .key import KeyOptions, WatermarkKey
-from .merkle import UserProof, verify_proof
-from .ring import Declaration, KeyRing
+from .merkle import Declaration, UserProof, verify_proof
+from .ring import KeyRing
 from .settings import MarkSettings
 
 __all__ = [

@@ -86,27 +86,25 @@ class Binding:
             raise InvalidKeyError(
                 f"task={found!r}: the model does not tell its task, or it is not one of {list(TASKS)}; pass task="
             )
-        if special_token_ids is not None:
-            special = as_id_tuple(special_token_ids, "special_token_ids")
-        elif tokenizer is not None:
-            special = special_ids_of(tokenizer)
-        else:
+        if special_token_ids is None and tokenizer is None:
             raise InvalidKeyError(
                 "neither tokenizer= nor special_token_ids= was given, so [CLS], [SEP] and padding would be marked "
                 "like words; pass the model's tokenizer"
             )
-        if separator_token_ids is not None:
-            separators = as_id_tuple(separator_token_ids, "separator_token_ids")
-        elif tokenizer is not None:
-            separators = tuple(index for index in separator_ids_of(tokenizer) if index in special)
-        else:
-            separators = special
+        if special_token_ids is None:
+            added = (index for index, token in tokenizer.added_tokens_decoder.items() if token.special)
+            special_token_ids = {*tokenizer.all_special_ids, *added}
+        special = _sorted_ids("special_token_ids", special_token_ids)
+        if separator_token_ids is None:  # not the unknown token, which stands inside a text
+            names = ("sep_token_id", "eos_token_id", "cls_token_id", "bos_token_id")
+            between = special if tokenizer is None else [getattr(tokenizer, name, None) for name in names]
+            separator_token_ids = [index for index in special if index in between]
         return cls(
             task=found,
             labels=labels_of(config),
             vocab_size=vocab_size_of(config),
             special_token_ids=special,
-            separator_token_ids=separators,
+            separator_token_ids=_sorted_ids("separator_token_ids", separator_token_ids),
             tokenizer_fingerprint=None if tokenizer is None else tokenizer_fingerprint(tokenizer),
         )
 
@@ -125,24 +123,12 @@ def plain_config(model_or_config: Any) -> Any:
 def task_of(model_or_config: Any) -> Task | None:
     """The task, from the name of the model's class or from the architectures that its config lists."""
     config = getattr(model_or_config, "config", model_or_config)
-    names = [cls.__name__ for cls in type(model_or_config).__mro__] + list(
-        getattr(config, "architectures", None) or []
-    )
-    for name in names:
-        for part, task in _CLASS_NAME_PARTS.items():
-            if part in name:
-                return task
-    return None
+    names = [*(cls.__name__ for cls in type(model_or_config).__mro__), *(getattr(config, "architectures", None) or ())]
+    return next((task for name in names for part, task in _CLASS_NAME_PARTS.items() if part in name), None)
 
 
 def labels_of(config: Any) -> tuple[str, ...]:
-    """The label names in the order of the model's outputs.
-
-    Raises
-    ------
-    UnsupportedModelError
-        For regression and multi-label heads: the watermark moves probability between classes that exclude each other.
-    """
+    """The label names in the order of the model's outputs; raises for regression and multi-label heads."""
     problem = getattr(config, "problem_type", None)
     if problem in ("multi_label_classification", "regression"):
         raise UnsupportedModelError(
@@ -168,24 +154,6 @@ def vocab_size_of(config: Any) -> int:
     return size
 
 
-def pad_token_id_of(config: Any) -> int | None:
-    """The id the model pads with, if its configuration names one."""
-    return getattr(config.get_text_config(), "pad_token_id", None)
-
-
-def special_ids_of(tokenizer: Any) -> tuple[int, ...]:
-    """Ids the tokenizer adds or reserves; a watermark never touches them."""
-    added = (index for index, token in tokenizer.added_tokens_decoder.items() if token.special)
-    return as_id_tuple({*tokenizer.all_special_ids, *added}, "special_token_ids")
-
-
-def separator_ids_of(tokenizer: Any) -> tuple[int, ...]:
-    """The special ids that stand between two texts of a pair (not the unknown token, which stands inside a text)."""
-    names = ("sep_token_id", "eos_token_id", "cls_token_id", "bos_token_id")
-    found = {index for name in names if (index := getattr(tokenizer, name, None)) is not None}
-    return as_id_tuple(found, "separator_token_ids")
-
-
 def tokenizer_fingerprint(tokenizer: Any) -> str:
     """SHA-256 over the vocabulary, the same for slow and fast tokenizers and for every library version."""
     n_tokens, found = _fingerprints.get(tokenizer, (None, ""))
@@ -199,8 +167,8 @@ def tokenizer_fingerprint(tokenizer: Any) -> str:
     return digest.hexdigest()
 
 
-def as_id_tuple(ids: Iterable[int], name: str) -> tuple[int, ...]:
-    """Sorted, without repetition, plain ints."""
+def _sorted_ids(name: str, ids: Iterable[int]) -> tuple[int, ...]:
+    """Token ids as plain ints, each once."""
     ids = list(ids)
     for index in ids:
         if isinstance(index, bool) or not hasattr(index, "__index__"):

@@ -41,6 +41,6 @@ def encode(value: Any) -> bytes:
     return tag + len(body).to_bytes(8, "big") + body
 
 
-def commit(secret: bytes, fields: dict[str, Any]) -> str:
+def commit(secret: bytes, fields: dict[str, Any], domain: bytes = DOMAIN) -> str:
     """The commitment to a key, as 64 hexadecimal digits."""
-    return hashlib.sha256(DOMAIN + secret + encode(fields)).hexdigest()
+    return hashlib.sha256(domain + secret + encode(fields)).hexdigest()

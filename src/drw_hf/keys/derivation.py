@@ -16,8 +16,6 @@ from typing import Any
 import numpy as np
 import torch
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
-from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 SECRET_BYTES = 32
 BLOCK_BYTES = 16  # one AES block: two 64-bit numbers
@@ -25,6 +23,7 @@ _SALT = b"drw-hf key derivation v1"
 TABLES = "direct/tables"
 DRAWS = "hard labels"
 MATRIX = "paper/M"
+Hashes = tuple[np.ndarray, np.ndarray]  # the phase and the selection hash of some tokens
 _ROWS_AT_ONCE = 512  # bounds the memory of deriving M; small enough for the cache, and for torch to use one thread
 
 
@@ -35,16 +34,16 @@ def is_hexadecimal(text: Any) -> bool:
 
 def subkey(secret: bytes, domain: str) -> bytes:
     """A 32-byte key for one use, from which neither the secret nor any other use's key can be computed."""
-    return HKDF(algorithm=SHA256(), length=32, salt=_SALT, info=domain.encode()).derive(secret)
+    return expand(extract(secret), domain.encode())
 
 
 def extract(secret: bytes) -> bytes:
-    """The first half of :func:`subkey`, for secrets of which many sub-keys are wanted."""
+    """The first half of HKDF, once for each secret of which many sub-keys are wanted."""
     return hmac.digest(_SALT, secret, "sha256")
 
 
 def expand(extracted: bytes, domain: bytes) -> bytes:
-    """The second half: ``expand(extract(secret), domain)`` is the secret's sub-key, several times as fast."""
+    """The second half of HKDF, for 32 bytes: a single block, numbered 1."""
     return hmac.digest(extracted, domain + b"\x01", "sha256")
 
 
@@ -56,6 +55,8 @@ def keystream(stream_key: bytes, first_block: int, n_blocks: int) -> bytes:
 
 def keystream_blocks(stream_key: bytes, blocks: np.ndarray) -> bytes:
     """The same stream at block numbers in any order: counter mode is the cipher applied to the counters."""
+    if len(blocks) and (np.diff(blocks) == 1).all():
+        return keystream(stream_key, int(blocks[0]), len(blocks))  # the same, faster
     return encrypted(stream_key, counters(blocks))
 
 
@@ -76,62 +77,43 @@ def to_unit_interval(stream: bytes) -> np.ndarray:
     return (np.frombuffer(stream, dtype="<u8") >> np.uint64(11)) * 2.0**-53
 
 
-def uniforms(stream_key: bytes, count: int) -> np.ndarray:
-    """The first ``count`` numbers of a stream."""
-    return to_unit_interval(keystream(stream_key, 0, (count + 1) // 2))[:count]
-
-
-def direct_entries(secret: bytes, token_ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def direct_entries(secret: bytes, token_ids: np.ndarray) -> Hashes:
     """Phase and selection hashes of some tokens under law ``direct``: two independent uniform draws each."""
     pairs = to_unit_interval(keystream_blocks(subkey(secret, TABLES), token_ids)).reshape(-1, 2)
     return pairs[:, 0].copy(), pairs[:, 1].copy()
 
 
-def direct_tables(secret: bytes, vocab_size: int) -> tuple[np.ndarray, np.ndarray]:
-    """Phase and selection hashes of the whole vocabulary under law ``direct``."""
-    pairs = to_unit_interval(keystream(subkey(secret, TABLES), 0, vocab_size)).reshape(-1, 2)
-    return pairs[:, 0].copy(), pairs[:, 1].copy()
-
-
 def paper_vectors(secret: bytes, dimension: int) -> tuple[np.ndarray, np.ndarray]:
     """The phase vector v_k and the selection vector v_s, uniform on [0, 1)."""
-    v_k = uniforms(subkey(secret, "paper/v_k"), dimension)
-    v_s = uniforms(subkey(secret, "paper/v_s"), dimension)
+    streams = (keystream(subkey(secret, domain), 0, (dimension + 1) // 2) for domain in ("paper/v_k", "paper/v_s"))
+    v_k, v_s = (to_unit_interval(stream)[:dimension] for stream in streams)
     return v_k, v_s
 
 
 def paper_matrix_rows(stream_key: bytes, token_ids: np.ndarray, dimension: int) -> np.ndarray:
-    """Rows of the token matrix M, standard normal.
-
-    ``stream_key`` is the secret's sub-key for :data:`MATRIX`.
-    """
+    """Rows of the token matrix M, standard normal; ``stream_key`` is the secret's sub-key for :data:`MATRIX`."""
     even, odd = _normal_columns(stream_key, token_ids, dimension)
     return np.stack([even, odd], axis=-1).reshape(len(token_ids), 2 * even.shape[1])[:, :dimension]
 
 
-def paper_entries(
-    stream_key: bytes, token_ids: np.ndarray, v_k: np.ndarray, v_s: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
+def paper_entries(stream_key: bytes, token_ids: np.ndarray, v_k: np.ndarray, v_s: np.ndarray) -> Hashes:
     """Phase and selection hashes of some tokens under law ``paper``, without the rows of M being put together."""
-    vectors = np.zeros((4 * _blocks_per_row(len(v_k)), 2))
-    vectors[: len(v_k)] = np.stack([v_k, v_s], axis=1)
+    dimension = len(v_k)
+    vectors = np.zeros((dimension + -dimension % 4, 2))  # M is derived four columns at a time
+    vectors[:dimension] = np.stack([v_k, v_s], axis=1)
 
-    def products_of(chunk: np.ndarray) -> np.ndarray:
-        even, odd = _normal_columns(stream_key, chunk, len(v_k))
-        return even @ vectors[0::2] + odd @ vectors[1::2]
+    def hashes_of(chunk: np.ndarray) -> Hashes:
+        even, odd = _normal_columns(stream_key, chunk, dimension)
+        return _hashes(even @ vectors[0::2] + odd @ vectors[1::2], dimension)
 
-    return _in_chunks(lambda chunk: _hashes(products_of(chunk), len(v_k)), token_ids)
+    return in_chunks(hashes_of, token_ids)
 
 
 def _normal_columns(stream_key: bytes, token_ids: np.ndarray, dimension: int) -> tuple[np.ndarray, np.ndarray]:
     """The even and the odd columns of some rows of M: four 32-bit numbers per block, two by two through Box-Muller."""
-    blocks_per_row = _blocks_per_row(dimension)
-    if len(token_ids) and (np.diff(token_ids) == 1).all():
-        stream = keystream(stream_key, int(token_ids[0]) * blocks_per_row, len(token_ids) * blocks_per_row)
-    else:
-        blocks = token_ids[:, None] * blocks_per_row + np.arange(blocks_per_row)
-        stream = keystream_blocks(stream_key, blocks.ravel())
-    pairs = np.frombuffer(stream, dtype="<u4").reshape(-1, 2)
+    blocks_per_row = (dimension + 3) // 4
+    blocks = token_ids[:, None] * blocks_per_row + np.arange(blocks_per_row)
+    pairs = np.frombuffer(keystream_blocks(stream_key, blocks.ravel()), dtype="<u4").reshape(-1, 2)
     # In place, since passing over memory is what most of the time goes into.
     radius, angle = numbers = np.empty((2, len(pairs)))
     np.multiply(pairs.T, 2.0**-32, out=numbers)
@@ -148,34 +130,22 @@ def _normal_columns(stream_key: bytes, token_ids: np.ndarray, dimension: int) ->
     return even.reshape(shape), odd.reshape(shape)
 
 
-def _blocks_per_row(dimension: int) -> int:
-    return (dimension + 3) // 4
-
-
-def project(rows: np.ndarray, v_k: np.ndarray, v_s: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def project(rows: np.ndarray, v_k: np.ndarray, v_s: np.ndarray) -> Hashes:
     """The paper's hash g(v, x, M) = Φ(v·M_i / √(n/3)) of every row, for the phase and the selection vector."""
     return _hashes(rows @ np.stack([v_k, v_s], axis=1), len(v_k))
 
 
-def _hashes(products: np.ndarray, dimension: int) -> tuple[np.ndarray, np.ndarray]:
+def _hashes(products: np.ndarray, dimension: int) -> Hashes:
     hashes = torch.special.ndtr(torch.from_numpy(products / math.sqrt(dimension / 3.0))).numpy()
     np.minimum(hashes, np.nextafter(1.0, 0.0), out=hashes)  # Φ rounds to 1 beyond 8.3 σ, and g lies in [0, 1)
     return hashes[:, 0], hashes[:, 1]
 
 
-def projected_entries(
-    rows_of: Callable[[np.ndarray], np.ndarray], token_ids: np.ndarray, v_k: np.ndarray, v_s: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """The same for a given M; ``rows_of`` gives some rows of it at a time."""
-    return _in_chunks(lambda chunk: project(rows_of(chunk), v_k, v_s), token_ids)
-
-
-def _in_chunks(
-    entries_of: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]], token_ids: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
+def in_chunks(hashes_of: Callable[[np.ndarray], Hashes], token_ids: np.ndarray) -> Hashes:
+    """Phase and selection hashes of many tokens, some hundred tokens at a time."""
     chunks = np.array_split(token_ids, max(1, math.ceil(len(token_ids) / _ROWS_AT_ONCE)))
-    hashes = [entries_of(chunk) for chunk in chunks]
-    return np.concatenate([phase for phase, _ in hashes]), np.concatenate([selection for _, selection in hashes])
+    phases, selections = zip(*map(hashes_of, chunks), strict=True)
+    return np.concatenate(phases), np.concatenate(selections)
 
 
 def token_order(secret: bytes, vocab_size: int) -> np.ndarray:

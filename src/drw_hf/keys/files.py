@@ -14,7 +14,7 @@ import logging
 import os
 import secrets
 import stat
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,17 +28,16 @@ from safetensors.numpy import save as save_arrays
 
 from ..errors import FileNotWrittenError, KeyFileError
 from .derivation import subkey
-from .sealing import check_passphrase, seal, unseal
+from .sealing import canonical, seal, unseal
 
 logger = logging.getLogger(__name__)
 
 KEY_FILE = "drw_key.json"
 ARRAYS_FILE = "drw_key.safetensors"
 POINTER_FILE = "drw_key_pointer.json"  # beside a model whose key lies in another repository
-FORMAT, VERSION = "drw-hf-key", 1
+FORMAT = "drw-hf-key"
 RING_FILE = "drw_ring.json"
-RING_ARRAYS_FILE = "drw_ring.safetensors"
-RING_FORMAT, RING_VERSION = "drw-hf-ring", 1
+RING_FORMAT = "drw-hf-ring"
 
 
 @dataclass(frozen=True)
@@ -53,38 +52,27 @@ class FileKind:
     maker: str
 
 
-KEY = FileKind(KEY_FILE, ARRAYS_FILE, FORMAT, VERSION, "key", "WatermarkKey")
-RING = FileKind(RING_FILE, RING_ARRAYS_FILE, RING_FORMAT, RING_VERSION, "key ring", "KeyRing")
+KEY = FileKind(KEY_FILE, ARRAYS_FILE, FORMAT, 1, "key", "WatermarkKey")
+RING = FileKind(RING_FILE, "drw_ring.safetensors", RING_FORMAT, 1, "key ring", "KeyRing")
 KINDS = (KEY, RING)
 
 SEALED_ARRAYS = "drw_hf.sealed"  # the one tensor of a sealed arrays file: a nonce and the ciphertext
 _NONCE_BYTES = 12
 
 # Files by which a folder is known to hold a model or a Trainer's output, which people push as a whole.
-_WEIGHTS = ("*.safetensors.index.json", "model*.safetensors", "pytorch_model*.bin", "adapter_config.json")
-_TRAINING = ("training_args.bin", "trainer_state.json", "checkpoint-*")
-_BESIDE = ("config.json", "tokenizer_config.json", *_WEIGHTS, *_TRAINING)
+_WEIGHTS = ["*.safetensors.index.json", "model*.safetensors", "pytorch_model*.bin", "adapter_config.json"]
+_WEIGHTS += ["training_args.bin", "trainer_state.json", "checkpoint-*"]
+_BESIDE = ["config.json", "tokenizer_config.json", *_WEIGHTS]
 _DEPTH = 3  # how many folders up or down a key and a model still count as one
 
 
 @dataclass(frozen=True, repr=False)
 class Content:
-    """What is kept of a key or ring.
+    """What is kept of a key or ring."""
 
-    Attributes
-    ----------
-    fields : dict
-        JSON-able, the secret (hexadecimal) among them.
-    arrays : dict
-        Arrays by name.
-    shown : dict
-        What stands in the file for all to see, sealed or not: the ``commitment``, and a ring's ``head``, the digest
-        of its history.
-    """
-
-    fields: dict[str, Any]
+    fields: dict[str, Any]  # JSON-able, the secret (hexadecimal) among them
     arrays: dict[str, np.ndarray]
-    shown: dict[str, Any]
+    shown: dict[str, Any]  # to all, sealed or not: the commitment, and a ring's head, the digest of its history
 
 
 def kind_of(path: str | os.PathLike) -> FileKind:
@@ -100,10 +88,9 @@ def encode(kind: FileKind, content: Content, passphrase: str | None) -> dict[str
     envelope = {"format": kind.format, "version": kind.version, "sealed": passphrase is not None, **content.shown}
     if passphrase is None:
         document = {**envelope, "key": fields}
-        document["digest"] = _digest(_canonical(document))
+        document["digest"] = _digest(canonical(document))
     else:
-        check_passphrase(passphrase)
-        document = seal(_canonical(fields), passphrase, envelope)
+        document = seal(canonical(fields), passphrase, envelope)
     files = {}
     if plain_arrays is not None:
         files[kind.arrays_file] = plain_arrays
@@ -116,16 +103,11 @@ def encode(kind: FileKind, content: Content, passphrase: str | None) -> dict[str
 
 
 def write(
-    folder: str | os.PathLike,
-    kind: FileKind,
-    content: Content,
-    passphrase: str | None,
-    earlier: Sequence[str] = (),
+    folder: str | os.PathLike, kind: FileKind, content: Content, passphrase: str | None, earlier: Sequence[str]
 ) -> None:
-    """Write a key or ring into a folder.
+    """Write a key or ring into a folder: not plain where a model lies, and not over another one.
 
-    Refuses to put it, plain, where a model lies, and to replace another one. A ring replaces itself where its history
-    goes on from the one that lies there: ``earlier`` holds the digests of all states it has been in.
+    A ring replaces an earlier state of itself: ``earlier`` holds the digests of all states it has been in.
     """
     folder = Path(folder)
     if folder.exists() and not folder.is_dir():
@@ -135,12 +117,8 @@ def write(
     _refuse_to_replace(folder / kind.file, kind, content.shown["commitment"], earlier)
     files = encode(kind, content, passphrase)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise KeyFileError(f"cannot make the folder {folder}: {error.strerror}; choose another one") from None
-    try:
-        for name, bytes_ in files.items():
-            write_atomically(folder / name, bytes_)
+        for name, written in files.items():
+            write_atomically(folder / name, written)
     except FileNotWrittenError as error:
         raise KeyFileError(str(error)) from None
 
@@ -155,7 +133,7 @@ def read(folder: str | os.PathLike, kind: FileKind, passphrase: str | None) -> C
     else:
         fields = document.get("key")
         unsigned = {name: value for name, value in document.items() if name != "digest"}
-        if document.get("digest") != _digest(_canonical(unsigned)):
+        if document.get("digest") != _digest(canonical(unsigned)):
             raise _damaged(path, kind)
         if os.name == "posix" and path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
             logger.warning("%s holds a plain key and other users of this machine can read it: chmod 600 it", path)
@@ -188,13 +166,12 @@ def read_envelope(path: Path, kind: FileKind = KEY) -> dict[str, Any]:
     except OSError as error:
         raise KeyFileError(f"cannot read {path}: {error.strerror or type(error).__name__}") from None
     document = parse_json(content)
-    if not isinstance(document, dict):
-        raise _damaged(path, kind)
-    if document.get("format") != kind.format:
-        found = next((other for other in KINDS if document.get("format") == other.format), None)
-        raise _damaged(path, kind) if found is None else _of_another_kind(path, kind, found)
+    document = document if isinstance(document, dict) else {}
+    found = next((known for known in KINDS if document.get("format") == known.format), None)
+    if found is not None and found is not kind:
+        raise _of_another_kind(path, kind, found)
     version = document.get("version")
-    if type(version) is not int or version < 1:
+    if found is None or type(version) is not int or version < 1:
         raise _damaged(path, kind)
     if version > kind.version:
         raise KeyFileError(
@@ -229,14 +206,10 @@ def write_atomically(path: Path, content: bytes) -> None:
 def _refuse_plain_beside_model(folder: Path) -> None:
     folder = folder.absolute()
     # A config.json two folders up may be anybody's; weights and a Trainer's files are not.
-    near, far = [folder, folder.parent], list(folder.parents)[1:_DEPTH]
-    hits = (
-        (place, name)
-        for places, names in ((near, _BESIDE), (far, _WEIGHTS + _TRAINING))
-        for place in places
-        for name in names
-    )
-    found = next((hit for place, name in hits for hit in place.glob(name)), None)
+    patterns = {folder: _BESIDE, folder.parent: _BESIDE}
+    for place in folder.parents[1:_DEPTH]:
+        patterns[place] = _WEIGHTS
+    found = next((hit for place, names in patterns.items() for name in names for hit in place.glob(name)), None)
     if found is not None:
         raise KeyFileError(
             f"{found.parent} holds a model ({found.name}), and whoever pushes or copies that folder would take the "
@@ -304,10 +277,6 @@ def parse_json(content: bytes) -> Any:
         return json.loads(content)
     except (ValueError, RecursionError):
         return None
-
-
-def _canonical(document: Mapping[str, Any]) -> bytes:
-    return json.dumps(document, sort_keys=True, separators=(",", ":")).encode()
 
 
 def _digest(content: bytes) -> str:

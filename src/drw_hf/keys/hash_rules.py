@@ -9,20 +9,20 @@ To add a rule, subclass :class:`HashRule`, decorate it with :func:`register_hash
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
 
 from ..checks import check_choice
-from ..errors import InvalidKeyError, KeyFileError, KeySerializationError
+from ..errors import InvalidKeyError, KeySerializationError
 from ..registry import Registry
+from .commitment import encode
 from .derivation import SECRET_BYTES, is_hexadecimal, order_from
 
 RULES: Registry[type["HashRule"]] = Registry("hash rule")
-UNREGISTERED = "; update drw_hf, or import the module that registers it"  # what helps whoever loads a key
 
 
 @dataclass(frozen=True)
@@ -73,12 +73,7 @@ class HashRule(ABC):
     def __eq__(self, other: object) -> bool:
         if type(self) is not type(other):
             return NotImplemented
-        mine, theirs = self.arrays(), other.arrays()
-        return (
-            self.settings() == other.settings()
-            and mine.keys() == theirs.keys()
-            and all(np.array_equal(mine[name], theirs[name]) for name in mine)
-        )
+        return encode([self.settings(), self.arrays()]) == encode([other.settings(), other.arrays()])
 
     __hash__ = None  # type: ignore[assignment]  # typeshed gives every object a hash; rules have none
 
@@ -101,12 +96,6 @@ def resolve_hash_rule(rule: "str | HashRule | None", task: str) -> HashRule:
         names = sorted(name for name, known in RULES.items() if known.task == task)
         raise InvalidKeyError(f"hash_rule={rule.name!r} is for {rule.task}; for {task} choose one of {names}")
     return rule
-
-
-def load_hash_rule(name: str, settings: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> HashRule:
-    """The rule that a key file describes."""
-    rule = RULES.get(name, KeyFileError, UNREGISTERED)
-    return rule(**settings, **arrays)
 
 
 @register_hash_rule
@@ -132,23 +121,19 @@ class SecondRule(HashRule):
         return (tokens.first_sentence & (place == wanted)).int().argmax(dim=-1)
 
 
-def _checked_frequencies(frequencies: Any) -> np.ndarray:
-    counts = np.array(frequencies, dtype=np.float64)  # a copy: a key does not change with the caller's array
-    counts.flags.writeable = False
-    if counts.ndim != 1 or not np.isfinite(counts).all() or (counts < 0).any():
-        raise InvalidKeyError("frequencies must be one finite count ≥ 0 for every token id")
-    return counts
-
-
 @dataclass(frozen=True, repr=False, eq=False)
 class _FrequencyRule(HashRule):
     """A rule that may know how often every token occurs in the owner's traffic."""
 
-    frequencies: np.ndarray | None = field(default=None)
+    frequencies: np.ndarray | None = None
 
     def __post_init__(self) -> None:
         if self.frequencies is not None:
-            object.__setattr__(self, "frequencies", _checked_frequencies(self.frequencies))
+            counts = np.array(self.frequencies, dtype=np.float64)  # a copy, which does not change with the caller's
+            counts.flags.writeable = False
+            if counts.ndim != 1 or not np.isfinite(counts).all() or (counts < 0).any():
+                raise InvalidKeyError("frequencies must be one finite count ≥ 0 for every token id")
+            object.__setattr__(self, "frequencies", counts)
 
     def arrays(self) -> dict[str, np.ndarray]:
         return {} if self.frequencies is None else {"frequencies": self.frequencies}
@@ -177,10 +162,10 @@ class RarestRule(_FrequencyRule):
     name = "rarest"
 
     def token_scores(self, vocab_size: int, order: Callable[[], np.ndarray]) -> np.ndarray:
-        rank = np.arange(vocab_size)
+        rank = np.arange(vocab_size, dtype=np.float64)
         if self.frequencies is not None:
-            rank[np.lexsort((np.arange(vocab_size), -self.frequencies))] = np.arange(vocab_size)
-        return rank.astype(np.float64)
+            rank[np.argsort(-self.frequencies, kind="stable")] = np.arange(vocab_size)
+        return rank
 
 
 @register_hash_rule
@@ -237,9 +222,6 @@ class KeyedRule(_FrequencyRule):
         if self.frequencies is not None:
             by_frequency = np.argsort(-self.frequencies, kind="stable")
             cumulated = np.cumsum(self.frequencies[by_frequency])
-            common = np.zeros(vocab_size, dtype=bool)
-            before = cumulated - self.frequencies[by_frequency]
-            common[by_frequency[before < cumulated[-1] / 2]] = True
-        if self._order_key is not None:
-            return -(order_from(bytes.fromhex(self._order_key), vocab_size) + common)
-        return -(order() + common)
+            common[by_frequency] = cumulated - self.frequencies[by_frequency] < cumulated[-1] / 2
+        secret_order = order() if self._order_key is None else order_from(bytes.fromhex(self._order_key), vocab_size)
+        return -(secret_order + common)

@@ -92,6 +92,10 @@ class KeptSecret(ABC):
     ) -> Self:
         """Load what :meth:`save_pretrained` or :meth:`push_to_hub` wrote.
 
+        Raises ``WrongPassphraseError`` when it is sealed and does not open, ``KeyFileError`` when there is
+        none or it is damaged or of a newer format, ``RepositoryAccessError`` when the repository does not exist
+        or the token may not read it.
+
         Parameters
         ----------
         name_or_path : str or path
@@ -101,15 +105,6 @@ class KeptSecret(ABC):
         **options
             For a repository: ``revision``, ``subfolder``, ``token``, ``cache_dir``, ``force_download`` and
             ``local_files_only``, as for :func:`huggingface_hub.hf_hub_download`. Key files in the cache get mode 0600.
-
-        Raises
-        ------
-        WrongPassphraseError
-            When it is sealed and does not open.
-        KeyFileError
-            When there is none, or it is damaged or of a newer format.
-        RepositoryAccessError
-            When the repository does not exist, or the token may not read it.
         """
         place = find_files(name_or_path, cls.kind, **options)
         content = files.read(place, cls.kind, passphrase)
@@ -123,9 +118,10 @@ class KeptSecret(ABC):
 
     @forgets_locals
     def push_to_hub(self, repo_id: str, *, passphrase: str | None = None, **options: Unpack[KeyPushOptions]) -> str:
-        """Push it alone into a repository: sealed anywhere, plain into a private one only.
+        """Push it alone into a repository, and return the commit's address.
 
-        A later state of the same ring takes an earlier one's place.
+        Sealed with ``passphrase`` it may lie anywhere. A plain one is refused, before anything is uploaded, where the
+        repository is not known to be private. A later state of the same ring takes an earlier one's place.
 
         Parameters
         ----------
@@ -137,16 +133,6 @@ class KeptSecret(ABC):
             ``subfolder``: where in the repository, so that one can hold several keys. ``replace_key``: let it take
             the place of another one, which stays in the repository's history. ``private``, ``commit_message``,
             ``token``, ``revision``, ``create_pr``: as in transformers.
-
-        Returns
-        -------
-        str
-            The commit's address.
-
-        Raises
-        ------
-        PlainKeyRefusedError
-            Before anything is uploaded, for a plain one and a repository that is not known to be private.
         """
         from ..hub.push import push_key
 

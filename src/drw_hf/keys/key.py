@@ -22,9 +22,8 @@ from .files import KEY, Content, FileKind
 from .frames import forgets_locals
 from .hash_rules import HashRule, resolve_hash_rule
 from .kept import KeptSecret, checked_secret
-from .settings import MarkOptions, MarkSettings, mark_named, settings_from_fields, settings_of
+from .settings import PAPERS_MARK, MarkOptions, MarkSettings, mark_named, settings_from_fields
 
-_PAPER_ARRAYS = {"v_k": 1, "v_s": 1, "M": 2}  # with the number of their dimensions
 _RULE_ARRAY = "rule."  # what the names of the hash rule's arrays begin with
 _Value = TypeVar("_Value")
 
@@ -54,20 +53,17 @@ class WatermarkKey(KeptSecret):
     """The secret of a watermark, how answers are marked with it, and the model it is bound to.
 
     Make one with :meth:`generate` (or :meth:`from_arrays`), keep it with :meth:`save_pretrained`. A key is frozen; it
-    shows its fingerprint and nothing else when printed or logged, cannot be pickled, and copying returns it itself.
+    shows only its fingerprint when printed or logged, cannot be pickled, and copying returns it itself.
 
     Attributes
     ----------
     secret : bytes
         32 bytes, from which every random number of the key is derived.
-    settings : MarkSettings
-        How answers are marked. Each of its attributes (``target``, ``epsilon``, ``hash_rule`` ...) is the key's too.
-    binding : Binding
-        The model it belongs to. Each of its attributes (``task``, ``labels``, ``vocab_size`` ...) is the key's too.
-    key_id : str
-        A random name, so that rotated keys can be told apart.
-    created_at : str
-        When the key was made (UTC, ISO 8601).
+    settings, binding : MarkSettings, Binding
+        How answers are marked, and the model it belongs to. Their attributes (``target``, ``labels`` ...) are the
+        key's too.
+    key_id, created_at : str
+        A random name, so that rotated keys can be told apart, and when the key was made (UTC, ISO 8601).
     arrays : mapping or None
         The arrays that :meth:`from_arrays` was given.
     """
@@ -113,21 +109,19 @@ class WatermarkKey(KeptSecret):
                 f"{type(self.settings).__name__}"
             )
         mark.check(self.settings, self.binding)
-        if self.arrays is not None:
-            self._check_arrays(self.arrays)
-            for array in self.arrays.values():
-                array.flags.writeable = False
-            object.__setattr__(self, "arrays", MappingProxyType(dict(self.arrays)))
-
-    def _check_arrays(self, arrays: Mapping[str, np.ndarray]) -> None:
+        if self.arrays is None:
+            return
         if self.law != "paper":
             raise InvalidKeyError(f"law={self.law!r} has no arrays; only keys of law='paper' are made from arrays")
-        n, shapes = self.dimension, {name: array.shape for name, array in arrays.items()}
+        n, shapes = self.dimension, {name: array.shape for name, array in self.arrays.items()}
         if shapes != {"v_k": (n,), "v_s": (n,), "M": (self.vocab_size, n)}:
             raise InvalidKeyError(
                 f"arrays of shapes {shapes}: expected v_k and v_s of length n and M of shape ({self.vocab_size}, n), "
                 "a row for every token id of the model"
             )
+        for array in self.arrays.values():
+            array.flags.writeable = False
+        object.__setattr__(self, "arrays", MappingProxyType(dict(self.arrays)))
 
     # -- making one
 
@@ -193,8 +187,7 @@ class WatermarkKey(KeptSecret):
         the commitment. The other parameters are those of :meth:`generate`, but with the paper's defaults:
         ``law="paper"``, ``scope="all"``.
         """
-        given = {"v_k": v_k, "v_s": v_s, "M": M}
-        arrays = {name: _as_array(given[name], name, n_dims) for name, n_dims in _PAPER_ARRAYS.items()}
+        arrays = {"v_k": _as_array(v_k, "v_k", 1), "v_s": _as_array(v_s, "v_s", 1), "M": _as_array(M, "M", 2)}
         papers: KeyOptions = {"law": "paper", "scope": "all", "dimension": len(arrays["v_k"])}
         parts = _settings_and_binding(config, target, tokenizer, {**papers, **options})
         return cls(secret=checked_secret(secret), arrays=arrays, **parts)
@@ -239,8 +232,9 @@ class WatermarkKey(KeptSecret):
         if self.law == "direct":
             return derivation.direct_entries(self.secret, token_ids)
         if self.arrays is None:
-            return derivation.paper_entries(self.subkey(derivation.MATRIX), token_ids, self.v_k, self.v_s)
-        return derivation.projected_entries(self._matrix_rows, token_ids, self.v_k, self.v_s)
+            return derivation.paper_entries(self.subkey(derivation.MATRIX), token_ids, *self._vectors())
+        v_k, v_s = self._vectors()
+        return derivation.in_chunks(lambda ids: derivation.project(self._matrix_rows(ids), v_k, v_s), token_ids)
 
     @property
     def v_k(self) -> np.ndarray:
@@ -283,7 +277,7 @@ class WatermarkKey(KeptSecret):
 
     @property
     def identity(self) -> str:
-        """What names this key in a model's configuration: its commitment (for a ring, see :class:`KeyRing`)."""
+        """What names this key in a model's configuration: its commitment."""
         return self.commitment()
 
     def __repr__(self) -> str:
@@ -300,11 +294,8 @@ class WatermarkKey(KeptSecret):
     def _fields(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         """All but the secret: JSON-able fields, and arrays by name."""
         fields = {**vars(self.binding), **self.settings.to_fields()}
-        rule_arrays = {_RULE_ARRAY + name: array for name, array in self.hash_rule.arrays().items()}
-        return (
-            {**fields, "key_id": self.key_id, "created_at": self.created_at},
-            {**(self.arrays or {}), **rule_arrays},
-        )
+        arrays = {_RULE_ARRAY + name: array for name, array in self.hash_rule.arrays().items()}
+        return {**fields, "key_id": self.key_id, "created_at": self.created_at}, {**(self.arrays or {}), **arrays}
 
     def _content(self) -> Content:
         fields, arrays = self._fields()
@@ -330,13 +321,9 @@ class WatermarkKey(KeptSecret):
 
     def _tables(self) -> tuple[np.ndarray, np.ndarray]:
         if "tables" not in self._cache:
-            if self.law == "direct":
-                tables = derivation.direct_tables(self.secret, self.vocab_size)
-            else:
-                tables = self.entries(np.arange(self.vocab_size))
-            for table in tables:
+            self._cache["tables"] = self.entries(np.arange(self.vocab_size))
+            for table in self._cache["tables"]:
                 table.flags.writeable = False
-            self._cache["tables"] = tables
         return self._cache["tables"]
 
     def _vectors(self) -> tuple[np.ndarray, np.ndarray]:
@@ -366,12 +353,13 @@ def _settings_and_binding(
     model: Any, target: str | int | None, tokenizer: Any, options: Mapping[str, Any]
 ) -> dict[str, Any]:
     """How a key is to mark, and what it is bound to, from the options by which it is made."""
-    of_binding = BindingOptions.__annotations__.keys() & options.keys()
-    binding = Binding.of(model, tokenizer, **{name: options[name] for name in of_binding})
-    chosen = {name: value for name, value in options.items() if name not in of_binding}
+    chosen = dict(options)
+    of_binding = {name: chosen.pop(name) for name in BindingOptions.__annotations__.keys() & options.keys()}
+    binding = Binding.of(model, tokenizer, **of_binding)
     chosen["hash_rule"] = resolve_hash_rule(chosen.get("hash_rule"), binding.task)
-    settings = settings_of(**chosen)
-    if target is not None or mark_named(settings.mark).has_target:
+    mark = mark_named(chosen.get("mark", PAPERS_MARK))
+    settings = mark.settings_class(**chosen)
+    if target is not None or mark.has_target:
         settings = settings.replace(target=class_number(target, binding.labels, error=InvalidKeyError))
     return {"settings": settings, "binding": binding}
 
@@ -379,7 +367,7 @@ def _settings_and_binding(
 def _as_array(values: Any, name: str, ndim: int) -> np.ndarray:
     if isinstance(values, torch.Tensor):
         values = values.detach().cpu()
-        values = values.numpy() if values.dtype in (torch.float32, torch.float64) else values.double().numpy()
+        values = (values if values.dtype is torch.float32 else values.double()).numpy()
     try:
         array = np.array(values)  # a copy: a frozen key does not change with the caller's array
         if array.dtype not in (np.float32, np.float64):

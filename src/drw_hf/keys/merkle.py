@@ -10,6 +10,7 @@ order of their hashes, so the tree does not depend on the order of the list, and
 
 import hashlib
 import hmac
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Self
@@ -19,12 +20,12 @@ import numpy as np
 from ..errors import InvalidInputError
 from .derivation import is_hexadecimal
 from .key import WatermarkKey
+from .sealing import has_lone_surrogate
 
 HASH_BYTES = 32
 _LEAF, _NODE = b"\x00", b"\x01"
 _ROOT = b"drw-hf declared users v1"
 _PROOF_FORMAT, _PROOF_VERSION = "drw-hf-user-proof", 1
-_NODES_AT_ONCE = 2**14
 
 
 def leaf_hash(commitment: bytes, user: bytes) -> bytes:
@@ -34,17 +35,12 @@ def leaf_hash(commitment: bytes, user: bytes) -> bytes:
 
 def in_order(leaves: bytes | bytearray) -> np.ndarray:
     """The leaf hashes, given one after the other, in the order of the tree; an array of 32-byte strings."""
-    hashes = np.frombuffer(leaves, dtype=f"S{HASH_BYTES}").copy()
-    hashes.sort()
-    return hashes
+    return np.sort(np.frombuffer(leaves, dtype=f"S{HASH_BYTES}"))
 
 
 def tree_hash(leaves: bytes) -> bytes:
     """The root of the tree over leaf hashes that stand one after the other (RFC 6962, section 2.1)."""
-    root = leaves
-    for level in _levels(leaves):
-        root = level
-    return root
+    return deque(_levels(leaves), maxlen=1).pop()
 
 
 def audit_path(leaves: bytes, index: int) -> list[bytes]:
@@ -82,6 +78,26 @@ def bound_root(root: bytes, count: int) -> str:
 
 
 @dataclass(frozen=True)
+class Declaration:
+    """What an owner said beforehand about the users of an epoch.
+
+    Attributes
+    ----------
+    root : str
+        The Merkle root over the users' keys, bound to the count: 64 hexadecimal digits, to be published.
+    count, epoch : int
+        How many users were declared, and the epoch of their keys.
+    declared_at : str
+        When (UTC, ISO 8601), by this machine's clock; a time stamp over the root is what convinces others.
+    """
+
+    root: str
+    count: int
+    epoch: int
+    declared_at: str
+
+
+@dataclass(frozen=True)
 class UserProof:
     """Shows that a user's key was among those declared, without the master secret and without any other user's key.
 
@@ -89,10 +105,8 @@ class UserProof:
 
     Attributes
     ----------
-    user : str
-        The user.
-    key_commitment : str
-        The commitment of the user's key.
+    user, key_commitment : str
+        The user, and the commitment of the user's key.
     index, count : int
         The place among the leaves, which says nothing of the name, and the number of users declared.
     path : tuple of str
@@ -162,7 +176,7 @@ def _well_formed(proof: UserProof) -> bool:
     return (
         isinstance(proof, UserProof)
         and isinstance(proof.user, str)
-        and not any("\ud800" <= letter <= "\udfff" for letter in proof.user)
+        and not has_lone_surrogate(proof.user)
         and type(proof.index) is int
         and type(proof.count) is int
         and 0 <= proof.index < proof.count < 2**63
@@ -177,18 +191,12 @@ def _node_hash(children: bytes) -> bytes:
 
 def _levels(leaves: bytes) -> Iterator[bytes]:
     """The leaves, then their parents, up to the root alone."""
-    level = leaves
+    level, width = leaves, 2 * HASH_BYTES
     yield level
     while len(level) > HASH_BYTES:
-        level = _parents(level)
+        odd = len(level) % width
+        parents = bytearray()
+        for start in range(0, len(level) - odd, width):
+            parents += _node_hash(level[start : start + width])
+        level = bytes(parents + level[len(level) - odd :])
         yield level
-
-
-def _parents(level: bytes) -> bytes:
-    width = 2 * HASH_BYTES
-    whole = len(level) - len(level) % width
-    parents = bytearray()
-    for start in range(0, whole, _NODES_AT_ONCE * width):
-        stop = min(whole, start + _NODES_AT_ONCE * width)
-        parents += b"".join([_node_hash(level[place : place + width]) for place in range(start, stop, width)])
-    return bytes(parents + level[whole:])

@@ -9,10 +9,11 @@ import base64
 import hashlib
 import hmac
 import os
+import secrets
 import threading
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from itertools import chain, islice
 from typing import Any, ClassVar, Self, Unpack
 
@@ -21,44 +22,19 @@ import numpy as np
 from ..errors import InvalidInputError, InvalidKeyError
 from . import derivation, merkle
 from .commitment import DOMAIN as KEY_DOMAIN
-from .commitment import encode
+from .commitment import commit, encode
 from .files import RING, Content, FileKind, kind_of
 from .frames import forgets_locals
 from .hash_rules import HashRule, KeyedRule
 from .kept import KeptSecret, PullOptions, checked_secret, find_files
 from .key import KeyOptions, WatermarkKey
 from .key import now as _now
-from .merkle import UserProof
+from .merkle import Declaration, UserProof
+from .users import encode_user, listed, quoted
 
-MAX_USER_BYTES = 1024  # of UTF-8: a token with the longest name still fits into an HTTP header
 _DOMAIN = b"drw-hf ring commitment v1"
-_TOKEN_PREFIX = "drw1"
 _KEYS_KEPT = 64  # a key's tables are 16 bytes per token id, so up to 4 MB each
-_KEY_ID_LETTERS = 16
 _USERS_AT_ONCE = 10_000
-_DECLARED = ("root", "count", "declared_at")  # what is kept of a declaration; its epoch is its place
-
-
-@dataclass(frozen=True)
-class Declaration:
-    """What an owner said beforehand about the users of an epoch.
-
-    Attributes
-    ----------
-    root : str
-        The Merkle root over the users' keys, bound to the count: 64 hexadecimal digits, to be published.
-    count : int
-        How many users were declared.
-    epoch : int
-        The epoch of their keys.
-    declared_at : str
-        When (UTC, ISO 8601), by this machine's clock; a time stamp over the root is what convinces others.
-    """
-
-    root: str
-    count: int
-    epoch: int
-    declared_at: str
 
 
 @dataclass(frozen=True)
@@ -70,9 +46,8 @@ class _Epoch:
 class KeyRing(KeptSecret):
     """One master secret from which every user gets a key of his own.
 
-    Make one with :meth:`generate`, keep it with :meth:`save_pretrained`. It shows its fingerprint and nothing else
-    when printed or logged, cannot be pickled, and copying returns it itself. Two rings are equal if they have the same
-    secret, settings, epochs and declarations.
+    Make one with :meth:`generate`, keep it with :meth:`save_pretrained`. Like a key, it never shows or pickles its
+    secret. Two rings are equal if they have the same secret, settings, epochs and declarations.
 
     Users are any strings of 1 to 1,024 bytes of UTF-8, taken as they are: nothing is trimmed, folded or normalised, so
     ``"Ann"`` and ``"ann"``, or an é in one code point and in two, are different users.
@@ -103,7 +78,7 @@ class KeyRing(KeptSecret):
         self._template = template.replace(secret=self._subkey(b"ring/template"))
         self.settings, self.binding = template.settings, template.binding
         fields, arrays = self._template._fields()
-        self._identity = hashlib.sha256(_DOMAIN + self._secret + encode({**fields, "arrays": arrays})).hexdigest()
+        self._identity = commit(self._secret, {**fields, "arrays": arrays}, _DOMAIN)
         self._epochs: tuple[_Epoch, ...] = (_Epoch(template.created_at),)
         self._templates: dict[int, WatermarkKey] = {}
         self._keys: OrderedDict[tuple[int, bytes], WatermarkKey] = OrderedDict()
@@ -143,51 +118,36 @@ class KeyRing(KeptSecret):
     # -- users and their keys
 
     def key_for(self, user: str, epoch: int | None = None) -> WatermarkKey:
-        """The key of a user: an ordinary key of law ``"direct"``, the same whenever it is derived.
-
-        Parameters
-        ----------
-        user : str
-            Any string; see the class.
-        epoch : int, optional
-            By default the present one.
-        """
-        place = self._existing(epoch), encode_user(user)
+        """The key of a user in an epoch, by default the present one: an ordinary key, the same whenever derived."""
+        epoch, name = self._existing(epoch), encode_user(user)
         with self._cache_lock:
-            if place in self._keys:
-                self._keys.move_to_end(place)
-                return self._keys[place]
-        key = self._derive(*place)
-        with self._cache_lock:
-            key = self._keys.setdefault(place, key)
-            while len(self._keys) > _KEYS_KEPT:
-                self._keys.popitem(last=False)
-        return key
+            if (epoch, name) not in self._keys:
+                secret, opened_at = self._user_secret(epoch, name), self._epochs[epoch].opened_at
+                template = self.template(epoch)
+                self._keys[epoch, name] = template.replace(secret=secret, key_id=_key_id(secret), created_at=opened_at)
+                if len(self._keys) > _KEYS_KEPT:
+                    self._keys.popitem(last=False)
+            self._keys.move_to_end((epoch, name))
+            return self._keys[epoch, name]
 
     def table_keys(self, users: Sequence[str], epoch: int | None = None) -> list[bytes]:
-        """For every user the AES key of the stream from which the two tables of ``key_for(user)`` come.
-
-        This is what a search through many users needs of their keys, several times as fast as making the keys. A
-        user who is named twice is answered twice.
-        """
+        """For every user the AES key from which the tables of ``key_for(user)`` come, faster than making the key."""
         expand, info = derivation.expand, derivation.TABLES.encode()
         return [expand(extracted, info) for extracted in self.extracted_keys(users, epoch)]
 
     def extracted_keys(self, users: Sequence[str], epoch: int | None = None) -> list[bytes]:
         """For every user what the sub-keys of ``key_for(user)`` are expanded from, without making the key."""
         epoch, extract = self._existing(epoch), derivation.extract
-        return [extract(secret) for chunk in _encoded(users) for secret in self._user_secrets(epoch, chunk)]
+        return [extract(self._user_secret(epoch, name)) for names in _encoded(users) for name in names]
 
     def template(self, epoch: int | None = None) -> WatermarkKey:
-        """A key with what all users' keys of an epoch have in common (task, labels, target, τ, rule ...).
-
-        For probing and amplitudes, which do not read the tables: its own tables are nobody's.
-        """
+        """A key with what all users' keys of an epoch have in common (labels, τ, rule); its tables are nobody's."""
         epoch = self._existing(epoch)
         if epoch not in self._templates:
             rule = self._template.hash_rule
             if type(rule) is KeyedRule and rule.order_key is None:
-                rule = KeyedRule(rule.frequencies, order_key=self._subkey(b"ring/order/" + _as_bytes(epoch)).hex())
+                order_key = self._subkey(b"ring/order/" + epoch.to_bytes(8, "big")).hex()
+                rule = KeyedRule(rule.frequencies, order_key=order_key)
             self._templates[epoch] = self._template.replace(hash_rule=rule)
         return self._templates[epoch]
 
@@ -215,11 +175,8 @@ class KeyRing(KeptSecret):
         the ring keeps the root and the count only. To add users, declare the longer list; the older declaration stays
         in :attr:`declarations` and can still be proven.
 
-        Parameters
-        ----------
-        users : iterable of str
-            Distinct, in any order. It takes 32 bytes per user, whatever the names, if ``users`` can be iterated over
-            again (a list, a column of a data set); an iterator is read into a list first.
+        ``users`` are distinct, in any order. It takes 32 bytes per user, whatever the names, if they can be iterated
+        over again (a list, a column of a data set); an iterator is read into a list first.
         """
         with self._change_lock:
             leaves = self._leaves(users, self.epoch)
@@ -231,26 +188,13 @@ class KeyRing(KeptSecret):
         return self
 
     def commitment(self, epoch: int | None = None) -> str:
-        """The Merkle root over the keys that were declared last in an epoch, bound to their number.
-
-        Raises
-        ------
-        InvalidKeyError
-            When nothing was declared.
-        """
+        """The Merkle root over the keys that were declared last in an epoch, bound to their number."""
         return self._declarations(self._existing(epoch))[-1].root
 
     def prove(self, user: str, users: Iterable[str], *, epoch: int | None = None) -> UserProof:
         """Show that a user was declared: with the user's key, it convinces without the master secret.
 
-        Parameters
-        ----------
-        user : str
-            Whose key is to be opened.
-        users : iterable of str
-            The list that was declared, the latest or an earlier one of the epoch, in any order.
-        epoch : int, optional
-            By default the present one.
+        ``users`` is the list that was declared, the latest or an earlier one of the epoch, in any order.
         """
         epoch, name = self._existing(epoch), encode_user(user)
         declarations = self._declarations(epoch)
@@ -265,9 +209,9 @@ class KeyRing(KeptSecret):
             )
         commitment, leaf = self._commitments(epoch, [name])[0]
         index = int(np.searchsorted(hashes, leaf))
-        if leaves[index * merkle.HASH_BYTES :][: merkle.HASH_BYTES] != leaf:
+        if hashes[index : index + 1].tobytes() != leaf:
             raise InvalidInputError(
-                f"user {_shown(user)} is not among the {len(hashes):,} users declared, and what was not declared "
+                f"user {quoted(user)} is not among the {len(hashes):,} users declared, and what was not declared "
                 "beforehand cannot be proven"
             )
         path = tuple(sibling.hex() for sibling in merkle.audit_path(leaves, index))
@@ -292,19 +236,18 @@ class KeyRing(KeptSecret):
         """
         name = encode_user(user)
         tag = hmac.digest(self._subkey(b"ring/tokens"), name, "sha256")
-        return ".".join((_TOKEN_PREFIX, _to_base64(name), _to_base64(tag)))
+        return ".".join(["drw1", *(base64.urlsafe_b64encode(part).rstrip(b"=").decode() for part in (name, tag))])
 
     def user_of(self, token: str) -> str:
-        """The user whom a token names.
-
-        Raises
-        ------
-        InvalidInputError
-            When :meth:`token_for` of this ring did not make the token; it does not say more.
-        """
-        user = _named_in(token)
-        # Whole tokens are compared, so each user has exactly one, however base64 may be spelt.
-        if user is None or not hmac.compare_digest(self.token_for(user).encode(), token.encode()):
+        """The user whom a token names; raises ``InvalidInputError`` if :meth:`token_for` did not make it."""
+        try:
+            _, name, _ = token.split(".")
+            user = base64.urlsafe_b64decode(name + "=" * (-len(name) % 4)).decode()
+            # Whole tokens are compared, so each user has exactly one, however base64 may be spelt.
+            valid = hmac.compare_digest(self.token_for(user).encode(), token.encode())
+        except (AttributeError, TypeError, ValueError):
+            valid = False
+        if not valid:
             raise InvalidInputError("this token is not valid; pass one that token_for of this key ring made")
         return user
 
@@ -317,17 +260,11 @@ class KeyRing(KeptSecret):
 
     @property
     def identity(self) -> str:
-        """64 hexadecimal digits that fix the master secret and the settings and show nothing of them.
-
-        Unlike :meth:`commitment` it is the same for the ring's whole life.
-        """
+        """64 hexadecimal digits that fix the secret and the settings and show neither; they never change."""
         return self._identity
 
     def history_digests(self) -> list[str]:
-        """A digest for every state the ring has been in, the present one last; by them a later state knows an earlier.
-
-        They come from a hash chain under the master secret, and show nothing.
-        """
+        """A digest for every state the ring has been in, the present one last: a hash chain under the secret."""
         chain_key, digest, digests = self._subkey(b"ring/history"), b"", []
         for epoch in self._epochs:
             for event in ((epoch.opened_at,), *((one.root, one.count, one.declared_at) for one in epoch.declarations)):
@@ -365,22 +302,19 @@ class KeyRing(KeptSecret):
             )
         return self._epochs[epoch].declarations
 
-    def _user_secrets(self, epoch: int, users: list[bytes]) -> Iterator[bytes]:
+    def _user_secret(self, epoch: int, user: bytes) -> bytes:
         # The epoch has a fixed length and the name comes last, so no two pairs of them are the same bytes.
-        domain = b"ring/user/" + _as_bytes(epoch)
-        return (derivation.expand(self._extracted, domain + user) for user in users)
-
-    def _derive(self, epoch: int, user: bytes) -> WatermarkKey:
-        (secret,) = self._user_secrets(epoch, [user])
-        return self.template(epoch).replace(
-            secret=secret, key_id=_key_id(secret), created_at=self._epochs[epoch].opened_at
-        )
+        return derivation.expand(self._extracted, b"ring/user/" + epoch.to_bytes(8, "big") + user)
 
     def _commitments(self, epoch: int, users: list[bytes]) -> list[tuple[bytes, bytes]]:
         """For every user the commitment of ``key_for(user)``, without making the key, and the leaf."""
-        before, after = _around_key_id(self.template(epoch).replace(created_at=self._epochs[epoch].opened_at))
+        # All but the secret and the key id is the same for all; where the id belongs, a random text of its length is.
+        fields, arrays = self.template(epoch)._fields()
+        fields |= {"arrays": arrays, "created_at": self._epochs[epoch].opened_at, "key_id": secrets.token_hex(8)}
+        before, after = encode(fields).split(fields["key_id"].encode())
         found = []
-        for user, secret in zip(users, self._user_secrets(epoch, users), strict=True):
+        for user in users:
+            secret = self._user_secret(epoch, user)
             content = b"".join((KEY_DOMAIN, secret, before, _key_id(secret).encode(), after))
             commitment = hashlib.sha256(content).digest()
             found.append((commitment, merkle.leaf_hash(commitment, user)))
@@ -388,10 +322,7 @@ class KeyRing(KeptSecret):
 
     def _leaves(self, users: Iterable[str], epoch: int) -> np.ndarray:
         """The leaves of the tree over the users' keys, in its order; refuses doubles by name."""
-        _check_list(users)
-        if isinstance(users, Iterator):
-            users = list(users)
-        leaves = bytearray()
+        users, leaves = listed(users), bytearray()
         for names in _encoded(users):
             leaves += b"".join([leaf for _, leaf in self._commitments(epoch, names)])
         if not leaves:
@@ -399,9 +330,10 @@ class KeyRing(KeptSecret):
         hashes = merkle.in_order(leaves)
         doubles = np.flatnonzero(hashes[1:] == hashes[:-1])
         if doubles.size:
+            ((most_frequent, _),) = Counter(users).most_common(1)
             raise InvalidInputError(
-                f"{doubles.size:,} of the {len(hashes):,} users are repetitions, {_shown(_first_double(users))} for "
-                "one; give every user once"
+                f"{doubles.size:,} of the {len(hashes):,} users are repetitions, {quoted(most_frequent)} for one; "
+                "give every user once"
             )
         return hashes
 
@@ -409,33 +341,22 @@ class KeyRing(KeptSecret):
         fields, arrays = self._template._fields()
         fields["ring_id"] = fields.pop("key_id")
         fields["secret"] = self._secret.hex()
-        fields["epochs"] = [
-            {
-                "opened_at": epoch.opened_at,
-                "declarations": [{name: getattr(one, name) for name in _DECLARED} for one in epoch.declarations],
-            }
-            for epoch in self._epochs
-        ]
+        fields["epochs"] = [asdict(epoch) for epoch in self._epochs]
+        for declaration in chain.from_iterable(epoch["declarations"] for epoch in fields["epochs"]):
+            del declaration["epoch"]  # it is the place in the list
         return Content(fields, arrays, self._shown())
 
     @classmethod
     def _from_content(cls, content: Content) -> Self | None:
         try:
-            fields = {**content.fields, "key_id": content.fields["ring_id"]}
-            epochs, secret = fields.pop("epochs"), bytes.fromhex(fields["secret"])
-            del fields["ring_id"]
+            fields = dict(content.fields)
+            fields["key_id"], epochs = fields.pop("ring_id"), fields.pop("epochs")
             template = WatermarkKey._from_content(replace(content, fields=fields))
             if template is None or not epochs:
                 return None
-            ring = cls(template, secret=secret)
+            ring = cls(template, secret=template.secret)
             ring._epochs = tuple(
-                _Epoch(
-                    epoch["opened_at"],
-                    tuple(
-                        Declaration(epoch=number, **{name: one[name] for name in _DECLARED})
-                        for one in epoch["declarations"]
-                    ),
-                )
+                _Epoch(epoch["opened_at"], tuple(Declaration(epoch=number, **one) for one in epoch["declarations"]))
                 for number, epoch in enumerate(epochs)
             )
             ring.history_digests()  # fails here for what has no encoding
@@ -452,106 +373,25 @@ def load_key_or_ring(
     return (KeyRing if kind_of(place) is RING else WatermarkKey).from_pretrained(place, passphrase=passphrase)
 
 
-def encode_user(user: Any) -> bytes:
-    """The bytes a user is known by: his name in UTF-8, as it is.
-
-    Raises
-    ------
-    InvalidInputError
-        For what is no string, for an empty or over-long one, and for lone surrogates, which are no text.
-    """
-    if not isinstance(user, str):
-        raise InvalidInputError(f"user {_shown(user)} is no string; users are strings, so convert the name first")
-    if not user:
-        raise InvalidInputError("a user is the empty string, which names nobody; give every user a name")
-    if not user.isascii() and any("\ud800" <= letter <= "\udfff" for letter in user):
-        raise InvalidInputError(f"user {_shown(user)} holds a lone surrogate, which is no text; decode the name again")
-    encoded = user.encode()
-    if len(encoded) > MAX_USER_BYTES:
-        raise InvalidInputError(
-            f"user {_shown(user)} has {len(encoded):,} bytes of UTF-8, and {MAX_USER_BYTES:,} are allowed; use an "
-            "identifier of yours in place of it"
-        )
-    return encoded
-
-
-def _check_list(users: Any) -> None:
-    if isinstance(users, str | bytes) or not isinstance(users, Iterable):
-        raise InvalidInputError(f"users must be a list of strings, not one {type(users).__name__}; pass [user]")
-    if hasattr(users, "readline"):
-        raise InvalidInputError("an open file gives names with their line ends; pass file.read().splitlines()")
-
-
 def _encoded(users: Iterable[str]) -> Iterator[list[bytes]]:
     """The users' names as bytes, some thousands at a time."""
-    _check_list(users)
-    names = iter(users)
+    names = iter(listed(users))
     while chunk := [encode_user(user) for user in islice(names, _USERS_AT_ONCE)]:
         yield chunk
 
 
-def _first_double(users: Iterable[str]) -> str | None:
-    seen: set[str] = set()
-    for user in users:
-        if user in seen:
-            return user
-        seen.add(user)
-    return None
-
-
-def _shown(user: Any) -> str:
-    text = repr(user)
-    return text if len(text) <= 80 else f"{text[:77]}..."
-
-
 def _refuse_order_of_its_own(rule: HashRule, vocab_size: int) -> None:
     """A rule that orders tokens by the key's secret picks other tokens for every user, so no probe serves for all."""
-    asked = []
 
-    def order() -> np.ndarray:
-        asked.append(True)
-        return np.zeros(vocab_size)
-
-    if type(rule) is not KeyedRule:
-        rule.token_scores(vocab_size, order)
-    if asked:
+    def refuse() -> np.ndarray:
         raise InvalidKeyError(
             f"the hash rule {rule.name!r} orders tokens by a key's own secret, and the users of a ring must share the "
             "order; use hash_rule='keyed', or give your rule an order in its settings, as KeyedRule's order_key"
         )
 
+    if type(rule) is not KeyedRule:  # for which a ring makes an order
+        rule.token_scores(vocab_size, refuse)
+
 
 def _key_id(secret: bytes) -> str:
-    return derivation.expand(derivation.extract(secret), b"ring/key id").hex()[:_KEY_ID_LETTERS]
-
-
-def _around_key_id(key: WatermarkKey) -> tuple[bytes, bytes]:
-    """What stands before and after a user's key id in the encoding under a key's commitment."""
-    fields, arrays = key._fields()
-    fields |= {"arrays": arrays, "key_id": "0" * _KEY_ID_LETTERS}  # only its length matters
-    tag_and_length = 9
-    whole, key_id = encode(fields), encode(fields["key_id"])
-    before = encode({name: value for name, value in fields.items() if name < "key_id"})[tag_and_length:]
-    after = encode({name: value for name, value in fields.items() if name > "key_id"})[tag_and_length:]
-    return whole[:tag_and_length] + before + encode("key_id") + key_id[:tag_and_length], after
-
-
-def _as_bytes(epoch: int) -> bytes:
-    return epoch.to_bytes(8, "big")
-
-
-def _to_base64(content: bytes) -> str:
-    return base64.urlsafe_b64encode(content).rstrip(b"=").decode()
-
-
-def _named_in(token: Any) -> str | None:
-    """The name that a token claims; None where there is none that could be right."""
-    if not isinstance(token, str) or not token.isascii() or len(token) > 2 * MAX_USER_BYTES:
-        return None
-    try:
-        _, name, _ = token.split(".")
-        user = base64.urlsafe_b64decode(name + "=" * (-len(name) % 4)).decode()
-        encode_user(user)
-        return user
-    except (ValueError, InvalidInputError):
-        return None
+    return derivation.subkey(secret, "ring/key id").hex()[:16]

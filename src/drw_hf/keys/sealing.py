@@ -8,6 +8,7 @@ import json
 import secrets
 import unicodedata
 from base64 import b64decode, b64encode
+from collections.abc import Mapping
 from typing import Any
 
 from cryptography.exceptions import InvalidTag
@@ -18,24 +19,17 @@ from ..errors import KeyFileError, WrongPassphraseError
 
 COST = 2**17  # scrypt's N: 128 MB and about half a second per guess
 _BLOCK_SIZE, _PARALLELISM = 8, 1
+_NONCE_BYTES = 12
 _MAX_COST = 2**20  # 128 · N · r bytes, so 1 GiB: what a file may make its reader allocate
 
 
-def seal(content: bytes, passphrase: str, header: dict[str, Any] | None = None) -> dict[str, Any]:
+def seal(content: bytes, passphrase: str, header: Mapping[str, Any]) -> dict[str, Any]:
     """Seal ``content``; the result is JSON-able and holds all that :func:`unseal` needs but the passphrase."""
-    header = {
-        **(header or {}),
-        "kdf": {
-            "name": "scrypt",
-            "n": COST,
-            "r": _BLOCK_SIZE,
-            "p": _PARALLELISM,
-            "salt": b64encode(secrets.token_bytes(16)).decode(),
-        },
-        "cipher": {"name": "chacha20-poly1305", "nonce": b64encode(secrets.token_bytes(12)).decode()},
-    }
-    cipher = ChaCha20Poly1305(_stretch(passphrase, header["kdf"]))
-    ciphertext = cipher.encrypt(b64decode(header["cipher"]["nonce"]), content, _authenticated(header))
+    salt, nonce = secrets.token_bytes(16), secrets.token_bytes(_NONCE_BYTES)
+    kdf = {"name": "scrypt", "n": COST, "r": _BLOCK_SIZE, "p": _PARALLELISM, "salt": b64encode(salt).decode()}
+    cipher = {"name": "chacha20-poly1305", "nonce": b64encode(nonce).decode()}
+    header = {**header, "kdf": kdf, "cipher": cipher}
+    ciphertext = _cipher(passphrase, COST, salt).encrypt(nonce, content, canonical(header))
     return {**header, "ciphertext": b64encode(ciphertext).decode()}
 
 
@@ -52,18 +46,24 @@ def unseal(sealed: dict[str, Any], passphrase: str | None) -> bytes:
     if passphrase is None:
         raise WrongPassphraseError("this key is sealed and no passphrase was given; pass passphrase=...")
     header = {name: value for name, value in sealed.items() if name != "ciphertext"}
-    parts = _parse_header(sealed)
-    if parts is None:
+    try:
+        kdf, cipher = sealed["kdf"], sealed["cipher"]
+        encoded = kdf["salt"], cipher["nonce"], sealed["ciphertext"]
+        salt, nonce, ciphertext = (b64decode(part, validate=True) for part in encoded)
+        cost, *others = (kdf["n"], kdf["r"], kdf["p"], kdf["name"], cipher["name"], len(nonce))
+        known = others == [_BLOCK_SIZE, _PARALLELISM, "scrypt", "chacha20-poly1305", _NONCE_BYTES]
+        known = known and type(cost) is int and 2 <= cost <= _MAX_COST and cost & (cost - 1) == 0
+    except (KeyError, TypeError, ValueError):
+        known = False
+    if not known:
         raise KeyFileError("the header of this sealed key is malformed; restore the file from a backup")
-    kdf, nonce, ciphertext = parts
-    stretched = _stretch(passphrase, kdf)
-    content = _decrypt(stretched, nonce, ciphertext, _authenticated(header))
-    if content is None:
+    try:
+        return _cipher(passphrase, cost, salt).decrypt(nonce, ciphertext, canonical(header))
+    except InvalidTag:
         raise WrongPassphraseError(
             "this sealed key did not open: the passphrase is wrong, or the file was altered since it was sealed; "
             "check the passphrase, then restore the file from a backup"
-        )
-    return content
+        ) from None
 
 
 def check_passphrase(passphrase: Any) -> None:
@@ -72,43 +72,26 @@ def check_passphrase(passphrase: Any) -> None:
         raise KeyFileError(f"passphrase must be a str, not {type(passphrase).__name__}")
     if not passphrase:
         raise KeyFileError('passphrase="" would seal nothing; give a passphrase, or None to save the key plain')
-    if any("\ud800" <= letter <= "\udfff" for letter in passphrase):
+    if has_lone_surrogate(passphrase):
         raise KeyFileError("the passphrase holds a lone surrogate, which is no text; type it again")
 
 
-def _stretch(passphrase: str, kdf: dict[str, Any]) -> bytes:
+def has_lone_surrogate(text: str) -> bool:
+    """Whether a string holds half a character, as undecodable input leaves it: it cannot be written as UTF-8."""
+    return not text.isascii() and any("\ud800" <= letter <= "\udfff" for letter in text)
+
+
+def canonical(document: Mapping[str, Any]) -> bytes:
+    """The one way to write a document as JSON, for digests and ciphers."""
+    return json.dumps(document, sort_keys=True, separators=(",", ":")).encode()
+
+
+def _cipher(passphrase: str, cost: int, salt: bytes) -> ChaCha20Poly1305:
     check_passphrase(passphrase)
     # The same words typed on another keyboard may be composed differently; NFKC makes them the same bytes.
     password = unicodedata.normalize("NFKC", passphrase).encode()
-    scrypt = Scrypt(salt=b64decode(kdf["salt"]), length=32, n=kdf["n"], r=kdf["r"], p=kdf["p"])
     try:
-        return scrypt.derive(password)
+        scrypt = Scrypt(salt=salt, length=32, n=cost, r=_BLOCK_SIZE, p=_PARALLELISM)
+        return ChaCha20Poly1305(scrypt.derive(password))
     except MemoryError:
-        raise KeyFileError(f"scrypt needs {kdf['n'] // 2**10} MB of memory, and there is not as much") from None
-
-
-def _authenticated(header: dict[str, Any]) -> bytes:
-    return json.dumps(header, sort_keys=True, separators=(",", ":")).encode()
-
-
-def _parse_header(sealed: dict[str, Any]) -> tuple[dict[str, Any], bytes, bytes] | None:
-    try:
-        kdf, cipher = sealed["kdf"], sealed["cipher"]
-        n = kdf["n"]
-        known = kdf["name"] == "scrypt" and cipher["name"] == "chacha20-poly1305"
-        fixed = (kdf["r"], kdf["p"]) == (_BLOCK_SIZE, _PARALLELISM)
-        if not (known and fixed and type(n) is int and 2 <= n <= _MAX_COST and n & (n - 1) == 0):
-            return None
-        b64decode(kdf["salt"], validate=True)
-        nonce = b64decode(cipher["nonce"], validate=True)
-        ciphertext = b64decode(sealed["ciphertext"], validate=True)
-    except (KeyError, TypeError, ValueError):
-        return None
-    return (kdf, nonce, ciphertext) if len(nonce) == 12 else None
-
-
-def _decrypt(key: bytes, nonce: bytes, ciphertext: bytes, authenticated: bytes) -> bytes | None:
-    try:
-        return ChaCha20Poly1305(key).decrypt(nonce, ciphertext, authenticated)
-    except InvalidTag:
-        return None
+        raise KeyFileError(f"scrypt needs {cost // 2**10} MB of memory, and there is not as much") from None

@@ -1,8 +1,4 @@
-"""`MarkSettings`: how a model is marked, in one object; a key adds the secret and the model to it.
-
-A key, a key ring, a plan, the accuracy that a mark costs, the law of a test and the profiles of experiments all speak
-of these.
-"""
+"""`MarkSettings`: how a model is marked, in one object; a key adds the secret and the model to it."""
 
 import dataclasses
 import importlib
@@ -16,9 +12,10 @@ from ..checks import check_choice, in_range, whole_number
 from ..errors import DrwError, InvalidKeyError, KeyFileError
 from ..registry import Registry
 from .choices import LAWS, SCOPES, Law, Scope
-from .hash_rules import UNREGISTERED, HashRule, load_hash_rule
+from .hash_rules import RULES, HashRule
 
 PAPERS_MARK = "cosine"
+_UNREGISTERED = "; update drw_hf, or import the module that registers it"  # what helps whoever loads a key
 MARKS: Registry[Any] = Registry("mark")  # of drw_hf.watermark.Mark, which stands above keys
 
 
@@ -104,17 +101,13 @@ class MarkSettings:
 def mark_named(name: str, error: type[DrwError] = InvalidKeyError) -> Any:
     """The registered mark of this name, a :class:`drw_hf.watermark.Mark`."""
     importlib.import_module("drw_hf.watermark")  # it registers the marks of the package
-    return MARKS.get(name, error, UNREGISTERED)
-
-
-def settings_of(mark: str = PAPERS_MARK, **fields: Any) -> MarkSettings:
-    """The settings of a mark, in the class that the mark has for them; a name that is none of them is a TypeError."""
-    return mark_named(mark).settings_class(mark=mark, **fields)
+    return MARKS.get(name, error, _UNREGISTERED)
 
 
 def settings_from_fields(fields: Mapping[str, Any], rule_arrays: Mapping[str, np.ndarray]) -> MarkSettings:
     """The settings that :meth:`MarkSettings.to_fields` gave, among the other fields of a key."""
     settings_class = mark_named(fields.get("mark", PAPERS_MARK), KeyFileError).settings_class
     own = {field.name: fields[field.name] for field in dataclasses.fields(settings_class) if field.name in fields}
-    rule = load_hash_rule(own["hash_rule"]["name"], own["hash_rule"]["settings"], rule_arrays)
-    return settings_class(**{**own, "hash_rule": rule})
+    rule = own["hash_rule"]
+    made = RULES.get(rule["name"], KeyFileError, _UNREGISTERED)(**rule["settings"], **rule_arrays)
+    return settings_class(**{**own, "hash_rule": made})

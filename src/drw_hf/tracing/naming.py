@@ -12,7 +12,8 @@ from ..detection.statistics.null_law import NullLaw
 from ..detection.statistics.saddlepoint import ExactTest, corrected
 from ..detection.verdict import SMALLEST_EFFECT, Corrections, judge
 from ..errors import InvalidInputError
-from ..keys.ring import Declaration, KeyRing
+from ..keys.merkle import Declaration
+from ..keys.ring import KeyRing
 from .identification import Outcome, UserFinding
 from .users import Users, stream_users
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import InvalidInputError
-from ..keys.ring import encode_user
+from ..keys.users import encode_user
 
 Users = str | os.PathLike[str] | Iterable[Any]  # a path, names, or a data set of one column
 _READ_AT_ONCE = 10_000

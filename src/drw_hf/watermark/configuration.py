@@ -8,10 +8,9 @@ from huggingface_hub.utils import validate_repo_id
 from transformers import AutoConfig, PreTrainedConfig
 from transformers.configuration_utils import SubConfigSpec
 
+from ..checks import check_choice
 from ..errors import ConfigurationError
 from ..keys.choices import LABEL_KINDS, SAMPLINGS, TASKS
-
-CHOICES = {"label_kind": LABEL_KINDS, "sampling": SAMPLINGS, "task": (*TASKS, None)}
 
 # What users set on a model's config and expect to reach the model: kept equal outside and inside.
 _SHARED = ("id2label", "label2id", "problem_type", "output_hidden_states", "return_dict", "pad_token_id", "use_cache")
@@ -80,11 +79,10 @@ class WatermarkedConfig(PreTrainedConfig):
 
     def check_choices(self) -> None:
         """Refuse settings that are none of their choices."""
-        for name, choices in CHOICES.items():
-            value = getattr(self, name)
-            if value not in choices:
-                wanted = [choice for choice in choices if choice is not None]
-                raise ConfigurationError(f"{name}={value!r}: expected one of {wanted}")
+        check_choice("label_kind", self.label_kind, LABEL_KINDS, ConfigurationError)
+        check_choice("sampling", self.sampling, SAMPLINGS, ConfigurationError)
+        if self.task is not None:
+            check_choice("task", self.task, TASKS, ConfigurationError)
         if not isinstance(self.sample_all, bool):
             raise ConfigurationError(f"sample_all={self.sample_all!r}: expected True or False")
 
@@ -113,42 +111,38 @@ class WatermarkedConfig(PreTrainedConfig):
 
     def to_dict(self) -> dict[str, Any]:
         """As in transformers, but without the path of a local folder that the wrapped classifier came from."""
-        written = super().to_dict()
-        inner = written.get("victim_config")
-        if (
-            isinstance(inner, dict)
-            and "_name_or_path" in inner
-            and hub_name_of(self.__dict__["victim_config"]) is None
-        ):
-            del inner["_name_or_path"]
+        written, inner = super().to_dict(), self._inner()
+        if inner is not None and hub_name_of(inner) is None:
+            written["victim_config"].pop("_name_or_path", None)
         return written
 
     def get_text_config(self, decoder: bool | None = None, encoder: bool | None = None) -> PreTrainedConfig:
         """The wrapped classifier's."""
-        victim_config = self.__dict__.get("victim_config")
-        if victim_config is None:
-            return self
-        return victim_config.get_text_config(decoder=decoder, encoder=encoder)
+        inner = self._inner()
+        return self if inner is None else inner.get_text_config(decoder=decoder, encoder=encoder)
 
     def _get_generation_parameters(self) -> dict[str, Any]:
         # transformers takes what is seen through __getattr__ for stray settings of this config; bart's are bart's.
-        victim_config = self.__dict__.get("victim_config")
-        return {} if victim_config is None else victim_config._get_generation_parameters()
+        inner = self._inner()
+        return {} if inner is None else inner._get_generation_parameters()
+
+    def _inner(self) -> PreTrainedConfig | None:
+        """The wrapped classifier's configuration, once it is there."""
+        inner = self.__dict__.get("victim_config")
+        return inner if isinstance(inner, PreTrainedConfig) else None
 
     def __getattr__(self, name: str) -> Any:
-        victim_config = self.__dict__.get("victim_config")
-        if name.startswith("_") or not isinstance(victim_config, PreTrainedConfig):
+        inner = self._inner()
+        if name.startswith("_") or inner is None:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-        return getattr(victim_config, name)
+        return getattr(inner, name)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        victim_config = self.__dict__.get("victim_config")
-        live = "_post_init_done" in self.__dict__ and isinstance(victim_config, PreTrainedConfig)
-        if live and name in _SHARED:
-            setattr(victim_config, name, value)
-        elif live and name in self.overridable():
-            setattr(victim_config, name, value)
-            return
+        inner = self._inner() if "_post_init_done" in self.__dict__ else None
+        if inner is not None and name in self.overridable():
+            setattr(inner, name, value)
+            if name not in _SHARED:
+                return
         super().__setattr__(name, value)
 
     def overridable(self) -> set[str]:
@@ -161,15 +155,13 @@ class WatermarkedConfig(PreTrainedConfig):
     @property
     def output_attentions(self) -> bool | None:
         """The wrapped classifier's, whose attention implementation decides whether it can."""
-        victim_config = self.__dict__.get("victim_config")
-        if isinstance(victim_config, PreTrainedConfig):
-            return victim_config.output_attentions
-        return self.__dict__.get("_output_attentions")
+        inner = self._inner()
+        return self.__dict__.get("_output_attentions") if inner is None else inner.output_attentions
 
     @output_attentions.setter
     def output_attentions(self, value: bool) -> None:
-        victim_config = self.__dict__.get("victim_config")
-        if isinstance(victim_config, PreTrainedConfig):
-            victim_config.output_attentions = value
-        else:
+        inner = self._inner()
+        if inner is None:
             self.__dict__["_output_attentions"] = value
+        else:
+            inner.output_attentions = value

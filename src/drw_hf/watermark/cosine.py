@@ -7,44 +7,30 @@ has that leading shape or broadcasts to it.
 from collections.abc import Sequence
 
 import torch
+from torch import Tensor
 
 from ..keys.derivation import TABLES, counters, encrypted, to_unit_interval
 from ..keys.key import WatermarkKey
 from .mark import SMALLEST_LOG, Mark, RingUsers, by_group, register_mark
 from .tokens import ORDINARY, Query, TokenView, hashed_tokens, on_device, token_kinds
 
+# One for all items, or one for each.
+Ints = Tensor | int
+Floats = Tensor | float
+Bools = Tensor | bool
 
-def periodic_signal(phase: torch.Tensor, frequency: float) -> torch.Tensor:
+
+def periodic_signal(phase: Tensor, frequency: float) -> Tensor:
     """z_{c*} = cos(f_w · g), Eq. 3; for every other class z_c = cos(f_w · g + π) = −z_{c*}."""
     return torch.cos(frequency * phase)
 
 
-def perturb(
-    probabilities: torch.Tensor,
-    signal: torch.Tensor,
-    target: torch.Tensor | int,
-    epsilon: torch.Tensor | float,
-) -> torch.Tensor:
+def perturb(probabilities: Tensor, signal: Tensor, target: Ints, epsilon: Floats) -> Tensor:
     """Mark every item: Eq. 5 with z_{c*} = ``signal``.
 
     The result is a distribution again for every m ≥ 2 (the paper's Lemma 2): of the added mass 2ε the target gets
-    ε (1 + z), the others share ε (1 − z) equally, and the whole is divided by 1 + 2ε.
-
-    Parameters
-    ----------
-    probabilities : Tensor, shape (..., m)
-        The model's own prediction p̂.
-    signal : Tensor, shape (...)
-        z_{c*} of every item, in [−1, 1].
-    target : Tensor of int or int
-        c*, for all items or one for each.
-    epsilon : Tensor or float
-        ε, for all items or one for each.
-
-    Returns
-    -------
-    Tensor, shape (..., m)
-        ŷ: in float64 if the probabilities are, else in float32.
+    ε (1 + z), the others share ε (1 − z) equally, and the whole is divided by 1 + 2ε. It is in float64 if the
+    probabilities p̂ are, else in float32. ``target`` and ``epsilon`` are for all items or one for each.
     """
     p = probabilities if probabilities.dtype == torch.float64 else probabilities.float()
     n_classes = p.shape[-1]
@@ -56,20 +42,12 @@ def perturb(
     return (p + epsilon * share) / (1.0 + 2.0 * epsilon)
 
 
-def is_marked(
-    selected: torch.Tensor, logits: torch.Tensor, target: torch.Tensor | int, scope_all: torch.Tensor | bool
-) -> torch.Tensor:
+def is_marked(selected: Tensor, logits: Tensor, target: Ints, scope_all: Bools) -> Tensor:
     """Which selected items are marked: all of them, or those whose unmarked prediction is c* (scope ``predicted``)."""
     return selected & ((logits.argmax(dim=-1) == target) | scope_all)
 
 
-def soft_output(
-    logits: torch.Tensor,
-    signal: torch.Tensor,
-    marked: torch.Tensor,
-    target: torch.Tensor | int,
-    epsilon: torch.Tensor | float,
-) -> torch.Tensor:
+def soft_output(logits: Tensor, signal: Tensor, marked: Tensor, target: Ints, epsilon: Floats) -> Tensor:
     """log ŷ in float32, so that every softmax downstream returns ŷ: Eq. 5 where ``marked``, log p̂ elsewhere."""
     log_p = torch.log_softmax(logits.float(), dim=-1)
     y = perturb(log_p.exp(), signal, target, epsilon)
@@ -77,7 +55,7 @@ def soft_output(
     return torch.where(marked.unsqueeze(-1), log_y, log_p).clamp_min(SMALLEST_LOG)
 
 
-def signal_tables(key: WatermarkKey, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
+def signal_tables(key: WatermarkKey, device: torch.device) -> tuple[Tensor, Tensor]:
     """By token id: z_{c*} in float32, and whether the token is selected, g(v_s, ·) ≤ τ, and ordinary."""
     # Selection and cosine are computed in float64 and only then rounded: every device gets the same tables.
     signal = periodic_signal(torch.from_numpy(key.phase_table.copy()), key.frequency).float()
@@ -92,14 +70,12 @@ class CosineMark(Mark):
     name = "cosine"
     draws_hard_answers = True
 
-    def apply(
-        self, logits: torch.Tensor, query: Query, view: TokenView, key: WatermarkKey
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+    def apply(self, logits: Tensor, query: Query, view: TokenView, key: WatermarkKey) -> tuple[Tensor, Tensor]:
         return _marked(logits, *_hashed(query, view, key), key.target, key.epsilon, key.scope == "all")
 
     def apply_rows(
-        self, logits: torch.Tensor, query: Query, view: TokenView, keys: Sequence[WatermarkKey]
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+        self, logits: Tensor, query: Query, view: TokenView, keys: Sequence[WatermarkKey]
+    ) -> tuple[Tensor, Tensor]:
         """Only the tables are looked up key by key; the equations are those of one batch."""
         device = query.input_ids.device
         rows_of, back = by_group(keys, device)
@@ -107,7 +83,7 @@ class CosineMark(Mark):
         signal = torch.cat([signal for signal, _ in parts])[back]
         selected = torch.cat([selected for _, selected in parts])[back]
 
-        def of_rows(values: list, dtype: torch.dtype) -> torch.Tensor:
+        def of_rows(values: list, dtype: torch.dtype) -> Tensor:
             return torch.tensor(values, device=device, dtype=dtype).reshape(-1, *[1] * (signal.dim() - 1))
 
         return _marked(
@@ -119,9 +95,7 @@ class CosineMark(Mark):
             of_rows([key.scope == "all" for key in keys], torch.bool),
         )
 
-    def apply_users(
-        self, logits: torch.Tensor, query: Query, view: TokenView, users: RingUsers
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+    def apply_users(self, logits: Tensor, query: Query, view: TokenView, users: RingUsers) -> tuple[Tensor, Tensor]:
         """Tables of the whole vocabulary would be made for one row each; its own tokens are a few cipher blocks."""
         template, device = users.template, query.input_ids.device
         token_ids, exists = hashed_tokens(template, query, view)
@@ -139,7 +113,7 @@ class CosineMark(Mark):
         return _marked(logits, signal, selected, template.target, template.epsilon, template.scope == "all")
 
 
-def _hashed(query: Query, view: TokenView, key: WatermarkKey) -> tuple[torch.Tensor, torch.Tensor]:
+def _hashed(query: Query, view: TokenView, key: WatermarkKey) -> tuple[Tensor, Tensor]:
     """z_{c*} of every item, and whether it is selected."""
     signal, selected = on_device(key, query.input_ids.device, signal_tables)
     token_ids, exists = hashed_tokens(key, query, view)
@@ -147,12 +121,7 @@ def _hashed(query: Query, view: TokenView, key: WatermarkKey) -> tuple[torch.Ten
 
 
 def _marked(
-    logits: torch.Tensor,
-    signal: torch.Tensor,
-    selected: torch.Tensor,
-    target: torch.Tensor | int,
-    epsilon: torch.Tensor | float,
-    scope_all: torch.Tensor | bool,
-) -> tuple[torch.Tensor, torch.Tensor]:
+    logits: Tensor, signal: Tensor, selected: Tensor, target: Ints, epsilon: Floats, scope_all: Bools
+) -> tuple[Tensor, Tensor]:
     marked = is_marked(selected, logits, target, scope_all)
     return soft_output(logits, signal, marked, target, epsilon), marked

@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 import torch
+from torch import Tensor
 
 from ..errors import InvalidKeyError
 from ..keys.binding import Binding
@@ -75,9 +76,7 @@ class Mark(ABC):
         """Raise :class:`~drw_hf.errors.InvalidKeyError` for settings that do not suit the mark, or the model."""
 
     @abstractmethod
-    def apply(
-        self, logits: torch.Tensor, query: Query, view: TokenView, key: WatermarkKey
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+    def apply(self, logits: Tensor, query: Query, view: TokenView, key: WatermarkKey) -> tuple[Tensor, Tensor]:
         """Mark a batch with one key.
 
         Parameters
@@ -101,8 +100,8 @@ class Mark(ABC):
         """
 
     def apply_rows(
-        self, logits: torch.Tensor, query: Query, view: TokenView, keys: Sequence[WatermarkKey]
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+        self, logits: Tensor, query: Query, view: TokenView, keys: Sequence[WatermarkKey]
+    ) -> tuple[Tensor, Tensor]:
         """Mark every row with its own key; by default :meth:`apply` for each distinct key.
 
         All keys are of this mark and have the same binding.
@@ -111,14 +110,12 @@ class Mark(ABC):
         parts = [self.apply(logits[rows], query.rows(rows), view.rows(rows), key) for key, rows in rows_of]
         return torch.cat([log_y for log_y, _ in parts])[back], torch.cat([marked for _, marked in parts])[back]
 
-    def apply_users(
-        self, logits: torch.Tensor, query: Query, view: TokenView, users: RingUsers
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+    def apply_users(self, logits: Tensor, query: Query, view: TokenView, users: RingUsers) -> tuple[Tensor, Tensor]:
         """Mark every row with its user's key of a ring; by default :meth:`apply_rows` with the whole keys."""
         return self.apply_rows(logits, query, view, users.keys())
 
 
-def by_group(groups: Iterable[Hashable], device: torch.device) -> tuple[list[tuple[Any, torch.Tensor]], torch.Tensor]:
+def by_group(groups: Iterable[Hashable], device: torch.device) -> tuple[list[tuple[Any, Tensor]], Tensor]:
     """The rows of each group, and the order that brings rows which were put together group by group back."""
     rows_of: dict[Hashable, list[int]] = {}
     for row, group in enumerate(groups):

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from ..errors import InvalidInputError, ModelOutputError
 from ..keys.choices import LabelKind, Sampling
@@ -29,33 +30,24 @@ class OutputOptions:
 
 
 def protect(
-    logits: torch.Tensor,
-    query: Query,
-    keys: Keys,
-    options: OutputOptions,
-    generator: torch.Generator | None = None,
-) -> torch.Tensor:
-    """The protected answer to a query, as float32 logits of the same shape.
+    logits: Tensor, query: Query, keys: Keys, options: OutputOptions, generator: torch.Generator | None = None
+) -> Tensor:
+    """The protected answer to a query, from the model's own logits: float32 logits of the same shape.
 
-    Parameters
-    ----------
-    logits : Tensor, shape (batch, m) or (batch, length, m)
-        The model's own.
-    query : Query
-        What was asked.
-    keys : WatermarkKey, sequence of WatermarkKey or RingUsers
-        One for the batch, or one for every row.
-    options : OutputOptions
-        Soft or hard labels, and how those are drawn.
-    generator : torch.Generator, optional
-        The chance of ``sampling="fresh"``.
+    ``keys`` is one for the batch, or one for every row; ``generator`` is the chance of ``sampling="fresh"``.
     """
     keys = _row_keys(keys, len(query.input_ids))
     first = keys.template if isinstance(keys, RingUsers) else keys if isinstance(keys, WatermarkKey) else keys[0]
-    query = _on_device_of(logits, query)
+    query = query.to(logits.device)  # inputs may lie elsewhere, where a model was spread over devices
     _check_shape(logits, query, first)
     if isinstance(keys, list) and any(key.mark != first.mark or key.binding != first.binding for key in keys):
-        return _protect_apart(logits, query, keys, options, generator)
+        # Rows of different marks, or of keys that know other special tokens, are protected apart.
+        groups, back = by_group(((key.mark, key.binding) for key in keys), logits.device)
+        parts = [
+            protect(logits[rows], query.rows(rows), [keys[row] for row in rows.tolist()], options, generator)
+            for _, rows in groups
+        ]
+        return torch.cat(parts)[back]
     mark: Mark = MARKS.get(first.mark)
     view = view_tokens(first, query)
     if isinstance(keys, WatermarkKey):
@@ -77,38 +69,14 @@ def protect(
     sampled = answers if options.sample_all else marked if mark.draws_hard_answers else torch.zeros_like(marked)
     if sampled.any():
         if options.sampling == "fresh":
-            uniform = _chance(int(sampled.sum()), logits.device if generator is None else generator.device, generator)
+            device = logits.device if generator is None else generator.device
+            dtype = torch.float32 if device.type == "mps" else torch.float64
+            uniform = torch.rand(int(sampled.sum()), generator=generator, dtype=dtype, device=device)
         else:
             uniform = _keyed_draws(query, keys, view, sampled)
         # On the CPU, where every device's draw is computed alike, and in float64, which some devices lack.
         labels[sampled] = draw(log_y[sampled].cpu(), uniform.cpu()).to(labels.device)
     return hard_output(labels, logits.shape[-1])
-
-
-def _protect_apart(
-    logits: torch.Tensor,
-    query: Query,
-    keys: Sequence[WatermarkKey],
-    options: OutputOptions,
-    generator: torch.Generator | None,
-) -> torch.Tensor:
-    """The protected answer of a batch whose rows have different marks, or keys that know other special tokens."""
-    groups, back = by_group(((key.mark, key.binding) for key in keys), logits.device)
-    parts = [
-        protect(logits[rows], query.rows(rows), [keys[row] for row in rows.tolist()], options, generator)
-        for _, rows in groups
-    ]
-    return torch.cat(parts)[back]
-
-
-def _on_device_of(logits: torch.Tensor, query: Query) -> Query:
-    """Inputs may lie elsewhere than the logits of a model that was spread over devices."""
-
-    def move(tensor: torch.Tensor | None) -> torch.Tensor | None:
-        return None if tensor is None else tensor.to(logits.device)
-
-    input_ids = query.input_ids.to(logits.device)
-    return Query(input_ids, move(query.attention_mask), move(query.token_type_ids), query.pad_token_id)
 
 
 def _row_keys(keys: Keys, n_rows: int) -> Keys:
@@ -128,7 +96,7 @@ def _row_keys(keys: Keys, n_rows: int) -> Keys:
     return keys
 
 
-def _check_shape(logits: torch.Tensor, query: Query, key: WatermarkKey) -> None:
+def _check_shape(logits: Tensor, query: Query, key: WatermarkKey) -> None:
     n_rows, length = query.input_ids.shape
     leading = (n_rows, length) if key.task == "token-classification" else (n_rows,)
     if tuple(logits.shape) != (*leading, key.num_labels):
@@ -138,12 +106,7 @@ def _check_shape(logits: torch.Tensor, query: Query, key: WatermarkKey) -> None:
         )
 
 
-def _chance(count: int, device: torch.device, generator: torch.Generator | None) -> torch.Tensor:
-    dtype = torch.float32 if device.type == "mps" else torch.float64
-    return torch.rand(count, generator=generator, dtype=dtype, device=device)
-
-
-def _keyed_draws(query: Query, keys: Keys, view: TokenView, sampled: torch.Tensor) -> torch.Tensor:
+def _keyed_draws(query: Query, keys: Keys, view: TokenView, sampled: Tensor) -> Tensor:
     """The keyed numbers of all sampled items, in the order of ``tensor[sampled]``."""
     input_ids, ordinary = query.input_ids.cpu().numpy(), view.ordinary.cpu().numpy()
     first_sentence, drawn = view.first_sentence.cpu().numpy(), sampled.cpu().numpy()
@@ -153,13 +116,11 @@ def _keyed_draws(query: Query, keys: Keys, view: TokenView, sampled: torch.Tenso
         counts, wanted = np.ones(len(rows), dtype=np.int64), np.ones(len(rows), dtype=bool)
     else:  # a token's place is counted in ordinary tokens, which no padding shifts
         counts, wanted = ordinary[rows].sum(axis=1), drawn[rows][ordinary[rows]]
-    numbers = keyed_uniforms(_draw_keys(keys, rows), messages, counts)
-    return torch.from_numpy(numbers[wanted])
-
-
-def _draw_keys(keys: Keys, rows: np.ndarray) -> list[bytes]:
-    """The sub-key that draws each row's labels."""
-    if isinstance(keys, RingUsers):
-        draw_keys = keys.subkeys(DRAWS)
-        return [draw_keys[row] for row in rows]
-    return [(keys if isinstance(keys, WatermarkKey) else keys[row]).subkey(DRAWS) for row in rows]
+    if isinstance(keys, WatermarkKey):
+        draw_keys = [keys.subkey(DRAWS)] * len(rows)
+    elif isinstance(keys, RingUsers):
+        all_rows = keys.subkeys(DRAWS)
+        draw_keys = [all_rows[row] for row in rows]
+    else:
+        draw_keys = [keys[row].subkey(DRAWS) for row in rows.tolist()]
+    return torch.from_numpy(keyed_uniforms(draw_keys, messages, counts)[wanted])

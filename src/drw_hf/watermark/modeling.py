@@ -1,11 +1,9 @@
 """The protected models: a Hugging Face classifier inside, marked answers outside."""
 
-import contextlib
 import copy
 import inspect
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextvars import ContextVar
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Self, Unpack, cast
 
 import torch
@@ -19,32 +17,20 @@ from transformers import (
 from transformers.initialization import no_init_weights
 from transformers.utils.hub import resolve_revision
 
-from ..errors import (
-    ConfigurationError,
-    ExportRefusedError,
-    InvalidInputError,
-    InvalidKeyError,
-    KeyMismatchError,
-    MissingKeyError,
-    UnsupportedModelError,
-)
-from ..keys.binding import Binding, labels_of, pad_token_id_of, plain_config, task_of, vocab_size_of
+from ..errors import ConfigurationError, ExportRefusedError, MissingKeyError, UnsupportedModelError
+from ..keys.binding import plain_config, task_of
 from ..keys.choices import LabelKind, Sampling, Task
 from ..keys.files import refuse_model_beside_plain_key
 from ..keys.frames import forgets_locals
 from ..keys.kept import PullOptions, PushOptions
 from ..keys.key import WatermarkKey
-from ..keys.ring import KeyRing, encode_user, load_key_or_ring
+from ..keys.ring import KeyRing, load_key_or_ring
 from .configuration import WatermarkedConfig
-from .mark import RingUsers
+from .held_key import DISABLED, KeyHolder, KeySlot, checked_key, find_key, picked
 from .marking import Keys, OutputOptions, protect
 from .tokens import Query
 
-DISABLED = object()
-
-# What `use_key` and `watermark_disabled` set, by model: a new mapping for every change, so that threads and tasks that
-# run at the same time never see each other's.
-_overrides: ContextVar[dict["KeySlot", Any]] = ContextVar("drw_hf_overrides")
+_HUB_ARGUMENTS = [*PullOptions.__annotations__, "code_revision", "proxies", "trust_remote_code"]
 
 
 class ModelPushOptions(PushOptions, total=False):
@@ -61,24 +47,7 @@ class ModelPushOptions(PushOptions, total=False):
     max_shard_size: int | str | None
 
 
-class KeySlot:
-    """Where a model keeps its key: shared by shallow and deep copies, empty after pickling.
-
-    A pickle (and so ``torch.save``, a datasets fingerprint, a spawned process) gets the key's fingerprint at most.
-    """
-
-    def __init__(self, key: WatermarkKey | KeyRing | None = None, fingerprint: str | None = None):
-        self.key = key
-        self.fingerprint = fingerprint if key is None else key.fingerprint
-
-    def __deepcopy__(self, memo: dict) -> "KeySlot":
-        return KeySlot(self.key, self.fingerprint)
-
-    def __reduce__(self) -> tuple:
-        return KeySlot, (None, self.fingerprint)
-
-
-class _WatermarkedModel(PreTrainedModel):
+class _WatermarkedModel(KeyHolder, PreTrainedModel):
     """What the two protected models share."""
 
     config_class = WatermarkedConfig
@@ -109,7 +78,7 @@ class _WatermarkedModel(PreTrainedModel):
                 f"{type(self).__name__} needs a WatermarkedConfig around a classifier's config; use from_pretrained "
                 "or from_model, which make it"
             )
-        key = _checked_key(config, self.task, key, replace_key)
+        key = checked_key(config, self.task, key, replace_key)
         super().__init__(config)
         if victim is None:
             victim = self._auto_model.from_config(config.victim_config)
@@ -158,42 +127,36 @@ class _WatermarkedModel(PreTrainedModel):
         label_kind, sampling, sample_all
             See :class:`WatermarkedConfig`; by default what the model was saved with.
         replace_key : bool
-            Accept another key than the one the model was saved with: a rotation.
+            Accept another key than the one the model was saved with: a rotation. By default that is a
+            ``KeyMismatchError``, as a key for another model always is.
         **kwargs
             As for :meth:`transformers.PreTrainedModel.from_pretrained`.
-
-        Raises
-        ------
-        MissingKeyError
-            Without a key: a protected model does not load unprotected.
-        KeyMismatchError
-            With a key for another model, or (unless ``replace_key``) another key than the saved one.
         """
         # One commit for all: the config, the weights and the key.
         kwargs["revision"] = resolve_revision(
             pretrained_model_name_or_path,
             kwargs.get("revision"),
-            **_picked(kwargs, ("token", "local_files_only", "cache_dir")),
+            **picked(kwargs, ("token", "local_files_only", "cache_dir")),
         )
         given = {"label_kind": label_kind, "sampling": sampling, "sample_all": sample_all}
         options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
         if not isinstance(config, WatermarkedConfig):  # Auto classes hand one over that has taken options in already
-            found = _config_at(pretrained_model_name_or_path, kwargs)
+            try:
+                found = AutoConfig.from_pretrained(pretrained_model_name_or_path, **picked(kwargs, _HUB_ARGUMENTS))
+            except ConfigurationError:
+                raise
+            except (OSError, ValueError):
+                found = None  # an adapter alone: the wrapped class loads it, or says better what is missing
             if isinstance(found, WatermarkedConfig) and config is not None:
                 raise ConfigurationError(
                     f"{pretrained_model_name_or_path} is a protected model and has its own config; leave out config="
                 )
             config = found if isinstance(found, WatermarkedConfig) else config
-        if key is None:
-            key = _key_beside(pretrained_model_name_or_path, passphrase, kwargs)
-        elif isinstance(key, str | os.PathLike):
-            # The revision and the subfolder are the model's.
-            shared = _picked(kwargs, PullOptions.__annotations__.keys() - {"revision", "subfolder"})
-            key = load_key_or_ring(key, passphrase, **shared)
+        key = find_key(key, passphrase, pretrained_model_name_or_path, kwargs)
         if not isinstance(config, WatermarkedConfig):
             if key is None:
                 if not os.path.isdir(pretrained_model_name_or_path):  # where there is no model, that is what to say
-                    AutoConfig.from_pretrained(pretrained_model_name_or_path, **_picked(kwargs, _HUB_ARGUMENTS))
+                    AutoConfig.from_pretrained(pretrained_model_name_or_path, **picked(kwargs, _HUB_ARGUMENTS))
                 raise MissingKeyError("to protect this model a key is needed; make one with WatermarkKey.generate")
             if config is not None:
                 kwargs["config"] = config
@@ -208,7 +171,7 @@ class _WatermarkedModel(PreTrainedModel):
         for name, value in options.items():
             setattr(config, name, value)
         config.check_choices()
-        key = _checked_key(config, cls.task, key, replace_key)
+        key = checked_key(config, cls.task, key, replace_key)
         return super().from_pretrained(
             pretrained_model_name_or_path, *model_args, config=config, key=key, replace_key=replace_key, **kwargs
         )
@@ -287,37 +250,26 @@ class _WatermarkedModel(PreTrainedModel):
             The wrapped model's output, whose ``logits`` are log ŷ (soft) or say one label (hard), in float32. ``loss``
             is the wrapped model's own, on its unmarked logits, so that training through the wrapper trains the model.
         """
-        _refuse_export()
-        named = {
-            "input_ids": input_ids,
-            "attention_mask": attention_mask,
-            "token_type_ids": token_type_ids,
-            "position_ids": position_ids,
-            "inputs_embeds": inputs_embeds,
-            "labels": labels,
-            "output_attentions": output_attentions,
-            "output_hidden_states": output_hidden_states,
-        }
-        given = {name: value for name, value in named.items() if value is not None}
+        if torch.compiler.is_exporting() or torch.jit.is_tracing():
+            raise ExportRefusedError(
+                "a protected model cannot be exported or traced: the key's tables would be baked into the artefact, "
+                "where anybody can read them; export model.get_base_model() and mark its answers outside, or serve "
+                "the model with torch.compile"
+            )
+        tokens = {"input_ids": input_ids, "attention_mask": attention_mask, "token_type_ids": token_type_ids}
+        others = {"position_ids": position_ids, "inputs_embeds": inputs_embeds, "labels": labels}
+        wanted = {"output_attentions": output_attentions, "output_hidden_states": output_hidden_states}
+        given = {name: value for name, value in {**tokens, **others, **wanted}.items() if value is not None}
         keys = self._keys_in_force(watermark_key, user)
         outputs = self.victim(**given, **kwargs, return_dict=True)
         if keys is not DISABLED:
-            outputs = self._marked(outputs, input_ids, attention_mask, token_type_ids, keys, generator)
+            outputs = self._marked(outputs, tokens, keys, generator)
         as_dict = self.config.return_dict if return_dict is None else return_dict
         return outputs if as_dict else outputs.to_tuple()
 
     @torch.compiler.disable  # a compiler that saw the marking would write tables and parameters into its caches
-    def _marked(
-        self,
-        outputs: Any,
-        input_ids: torch.Tensor | None,
-        attention_mask: torch.Tensor | None,
-        token_type_ids: torch.Tensor | None,
-        keys: Keys,
-        generator: torch.Generator | None,
-    ) -> Any:
-        # Query itself says what is wrong where there are no ids.
-        query = Query(cast(torch.Tensor, input_ids), attention_mask, token_type_ids, pad_token_id_of(self.config))
+    def _marked(self, outputs: Any, tokens: dict[str, Any], keys: Keys, generator: torch.Generator | None) -> Any:
+        query = Query(**tokens, pad_token_id=getattr(self.config.get_text_config(), "pad_token_id", None))
         logits = protect(outputs.logits, query, keys, self._output_options(), generator)
         return type(outputs)(**{**outputs, "logits": logits})
 
@@ -325,80 +277,6 @@ class _WatermarkedModel(PreTrainedModel):
         """How answers are given; the configuration has checked that these are choices."""
         config = self.config
         return OutputOptions(cast(LabelKind, config.label_kind), cast(Sampling, config.sampling), config.sample_all)
-
-    @torch.compiler.disable
-    def _keys_in_force(self, watermark_key: Keys | None, user: str | Sequence[str] | None = None) -> Any:
-        """The call's own key, else the context's, else the model's."""
-        if watermark_key is not None or user is not None:
-            return self._checked(self._key_slot.key if watermark_key is None else watermark_key, user)
-        keys = _overrides.get({}).get(self._key_slot, self._key_slot.key)
-        return keys if keys is DISABLED else self._checked(keys)
-
-    def _checked(self, keys: Any, user: str | Sequence[str] | None = None) -> Keys:
-        """One key or a list of them, or users of a ring: each for this model."""
-        if keys is None:
-            which = f" (it was {self._key_slot.fingerprint})" if self._key_slot.fingerprint else ""
-            raise MissingKeyError(
-                f"this protected model has lost its key{which}: pickling and torch.save leave it behind; load the "
-                "model with from_pretrained(..., key=...), or wrap get_base_model() again with from_model"
-            )
-        if isinstance(keys, KeyRing):
-            keys = RingUsers(keys, _checked_users(user))
-        elif user is not None:
-            raise InvalidInputError(
-                "user= names whose key of a ring to mark with, and this is no KeyRing; leave it out, or protect the "
-                "model with a ring"
-            )
-        several = (
-            [keys.template] if isinstance(keys, RingUsers) else keys if isinstance(keys, list | tuple) else [keys]
-        )
-        for key in several:
-            if not isinstance(key, WatermarkKey):
-                raise InvalidInputError(
-                    f"expected a WatermarkKey, or a list of them, one for every row; got {type(key).__name__}"
-                )
-        for key in {id(key.binding): key for key in several}.values():  # most keys of a batch share theirs
-            _check_applies(self.config, key.binding, key.fingerprint)
-        return keys
-
-    @contextlib.contextmanager
-    def watermark_disabled(self) -> Iterator[Self]:
-        """Within this context (this thread, this task) the model is the clean one."""
-        with self._overridden(DISABLED):
-            yield self
-
-    @contextlib.contextmanager
-    def use_key(self, key: Keys | KeyRing | None = None, *, user: str | Sequence[str] | None = None) -> Iterator[Self]:
-        """Within this context (this thread, this task) answers are marked with ``key``, also through a pipeline.
-
-        With a ring, the model's own or the one given, ``user`` says whose key it is.
-        """
-        if key is None and user is None:
-            raise InvalidInputError("use_key needs a WatermarkKey, or with a ring the user=; got neither")
-        with self._overridden(self._checked(self._key_slot.key if key is None else key, user)):
-            yield self
-
-    @contextlib.contextmanager
-    def _overridden(self, value: Any) -> Iterator[None]:
-        token = _overrides.set({**_overrides.get({}), self._key_slot: value})
-        try:
-            yield
-        finally:
-            _overrides.reset(token)
-
-    def marking_fingerprint(self) -> str:
-        """What tells this context's answers from another's: the fingerprints of the keys in force, or ``disabled``."""
-        keys = self._keys_in_force(None)
-        if keys is DISABLED:
-            return "disabled"
-        if isinstance(keys, RingUsers):
-            keys = keys.keys()
-        return " ".join(key.fingerprint for key in ([keys] if isinstance(keys, WatermarkKey) else keys))
-
-    @property
-    def key(self) -> WatermarkKey | KeyRing | None:
-        """The key, or the ring of keys, this model marks with; None after the model was pickled."""
-        return self._key_slot.key
 
     def get_base_model(self) -> torch.nn.Module:
         """The wrapped classifier, unprotected."""
@@ -430,21 +308,19 @@ class _WatermarkedModel(PreTrainedModel):
             return super().save_pretrained(save_directory, *args, **kwargs)
         kwargs.pop("state_dict", None)
         merged = copy.deepcopy(self.victim).merge_and_unload()
-        wrapped = type(self).from_model(
-            merged,
-            key=self._key_slot.key,  # type: ignore[arg-type]  # from_model says so where it was lost
-            **vars(self._output_options()),
-        )
+        key: Any = self.key  # None where it was lost, which from_model refuses
+        wrapped = type(self).from_model(merged, key=key, **vars(self._output_options()))
         return wrapped.save_pretrained(save_directory, *args, **kwargs)
 
     @forgets_locals
     def push_to_hub(  # type: ignore[override]  # the supertype's is wrapped, and takes anything
         self, repo_id: str, *, passphrase: str | None = None, **options: Unpack[ModelPushOptions]
     ) -> str:
-        """Push the model and its key, as one commit.
+        """Push the model and its key, as one commit, and return the commit's address.
 
         The weights are those of the clean model, so the repository is private unless asked otherwise. The key lies
-        beside them: sealed if a passphrase is given, else plain, which only a private repository gets.
+        beside them: sealed if a passphrase is given, else plain, which only a private repository gets; for another one
+        ``PlainKeyRefusedError`` is raised before anything is uploaded.
 
         Parameters
         ----------
@@ -469,16 +345,6 @@ class _WatermarkedModel(PreTrainedModel):
             A time-stamping authority (RFC 3161), asked for a proof of when the commitment existed.
         private, commit_message, commit_description, token, revision, create_pr, max_shard_size, tags
             As in transformers.
-
-        Returns
-        -------
-        str
-            The commit's address.
-
-        Raises
-        ------
-        PlainKeyRefusedError
-            Before anything is uploaded, for a plain key and a repository that is not known to be private.
         """
         from ..hub.push import push_model
 
@@ -513,95 +379,6 @@ class WatermarkedModelForTokenClassification(_WatermarkedModel):
     _auto_model = AutoModelForTokenClassification
 
 
-_HUB_ARGUMENTS = (
-    "cache_dir",
-    "code_revision",
-    "force_download",
-    "local_files_only",
-    "proxies",
-    "revision",
-    "subfolder",
-    "token",
-    "trust_remote_code",
-)
-
-
-def _picked(kwargs: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
-    return {name: kwargs[name] for name in names if name in kwargs}
-
-
-def _config_at(path: str | os.PathLike, kwargs: dict[str, Any]) -> PreTrainedConfig | None:
-    """The configuration at a path or repository; None where there is none, as in a folder with an adapter alone."""
-    try:
-        return AutoConfig.from_pretrained(path, **_picked(kwargs, _HUB_ARGUMENTS))
-    except ConfigurationError:
-        raise
-    except (OSError, ValueError):
-        return None  # the wrapped class loads it, or says better what is missing
-
-
-def _key_beside(model: str | os.PathLike, passphrase: str | None, kwargs: dict[str, Any]) -> Any:
-    """The key that lies beside a model, in its folder or repository, or where its pointer leads."""
-    from ..hub.pull import Place, find_key_beside
-
-    path = find_key_beside(model, Place(str(model), **_picked(kwargs, PullOptions.__annotations__)))
-    if path is None:
-        return None
-    if os.path.isdir(model):  # in the cache of a private repository a plain key may lie; here somebody would push it
-        refuse_model_beside_plain_key(os.path.join(model, kwargs.get("subfolder", "")))
-    return load_key_or_ring(path, passphrase)
-
-
-def _checked_key(config: WatermarkedConfig, task: str, key: Any, replace_key: bool) -> WatermarkKey | KeyRing:
-    """The key, if the model is for the task, and the key applies to it and is the one the model was saved with."""
-    if config.task != task:
-        raise UnsupportedModelError(
-            f"this is a model for {config.task or 'an unknown task'}, not for {task}; load it with the class of its "
-            "task (WatermarkedModelForSequenceClassification or WatermarkedModelForTokenClassification)"
-        )
-    if key is None:
-        raise MissingKeyError(
-            "a protected model does not load without its key; pass key= (a WatermarkKey or the folder it was saved "
-            "in, with passphrase= if it is sealed)"
-        )
-    if not isinstance(key, WatermarkKey | KeyRing):
-        raise InvalidKeyError(f"key must be a WatermarkKey, a KeyRing or a path, not {type(key).__name__}")
-    _check_applies(config, key.binding, key.fingerprint)
-    if config.key_commitment not in (None, key.identity) and not replace_key:
-        raise KeyMismatchError(
-            f"this model was saved with the key {config.key_commitment[:16]}, not with {key.fingerprint}; give the "
-            "right key, or pass replace_key=True to protect the model with this one from now on"
-        )
-    return key
-
-
-def _checked_users(user: Any) -> str | tuple[str, ...]:
-    if user is None:
-        raise MissingKeyError(
-            "this model marks with a key ring, and nobody said for whom: pass user= (one, or one for every row), or "
-            "call it within use_key(user=...)"
-        )
-    users = [user] if isinstance(user, str) else list(user)
-    for name in users:
-        encode_user(name)
-    return user if isinstance(user, str) else tuple(users)
-
-
-def _check_applies(config: WatermarkedConfig, binding: Binding, fingerprint: str) -> None:
-    """Refuse a key that was made for another model."""
-    inner = config.victim_config
-    for what, of_key, of_model in (
-        ("task", binding.task, config.task),
-        ("vocabulary size", binding.vocab_size, vocab_size_of(inner)),
-        ("label set", binding.labels, labels_of(inner)),
-    ):
-        if of_key != of_model:
-            raise KeyMismatchError(
-                f"the key {fingerprint} is for another {what}: the key has {of_key!r}, the model {of_model!r}; "
-                "give this model's key, or make one with WatermarkKey.generate(model, ...)"
-            )
-
-
 def _refuse_merged_weights(model: Any, state_dict: dict[str, Any], prefix: str, *_: Any) -> None:
     # A PEFT model is saved merged, so a Trainer that resumes would find none of its weights, and only log that.
     if hasattr(model.victim, "merge_and_unload") and not any("victim.base_model." in name for name in state_dict):
@@ -617,12 +394,3 @@ def _accepts_loss_kwargs(victim: Any) -> bool:
         return victim.accepts_loss_kwargs
     parameters = inspect.signature(victim.forward).parameters.values()
     return any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters)
-
-
-def _refuse_export() -> None:
-    if torch.compiler.is_exporting() or torch.jit.is_tracing():
-        raise ExportRefusedError(
-            "a protected model cannot be exported or traced: the key's tables would be baked into the artefact, where "
-            "anybody can read them; export model.get_base_model() and mark its answers outside, or serve the model "
-            "with torch.compile"
-        )

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from ..keys.derivation import keystream, to_unit_interval
 from .mark import SMALLEST_LOG
@@ -38,14 +39,8 @@ def keyed_uniforms(
 ) -> np.ndarray:
     """Numbers in [0, 1) for the positions of texts, one text after the other, the same everywhere and for ever.
 
-    Parameters
-    ----------
-    draw_keys : sequence of bytes
-        For every text its key's sub-key for :data:`~drw_hf.keys.derivation.DRAWS`.
-    messages : sequence of bytes
-        What decides the draws of every text, as :func:`text_message` gives it.
-    counts : sequence or array of int
-        How many numbers every text needs.
+    For every text: its key's sub-key for :data:`~drw_hf.keys.derivation.DRAWS`, its :func:`text_message`, and how many
+    numbers it needs.
     """
     streams = []
     for draw_key, message, count in zip(draw_keys, messages, counts, strict=True):
@@ -54,19 +49,8 @@ def keyed_uniforms(
     return to_unit_interval(b"".join(streams))
 
 
-def draw(log_y: torch.Tensor, uniform: torch.Tensor) -> torch.Tensor:
-    """The class in whose stretch of the cumulated ŷ the uniform number falls.
-
-    Parameters
-    ----------
-    log_y : Tensor, shape (..., m)
-    uniform : Tensor, shape (...)
-        Numbers in [0, 1).
-
-    Returns
-    -------
-    Tensor of int64, shape (...)
-    """
+def draw(log_y: Tensor, uniform: Tensor) -> Tensor:
+    """The class (int64) in whose stretch of the cumulated ŷ the number in [0, 1) falls, for every item."""
     cumulated = log_y.double().exp().cumsum(dim=-1)
     total = cumulated[..., -1:]
     largest = total * (1 - torch.finfo(torch.float64).eps)  # a draw that rounds up to 1 is not beyond the last class
@@ -74,7 +58,7 @@ def draw(log_y: torch.Tensor, uniform: torch.Tensor) -> torch.Tensor:
     return (cumulated <= threshold).sum(dim=-1).clamp_max(log_y.shape[-1] - 1)
 
 
-def hard_output(labels: torch.Tensor, n_classes: int) -> torch.Tensor:
+def hard_output(labels: Tensor, n_classes: int) -> Tensor:
     """Logits that say one label and nothing else: 0 for it, −10⁴ for the others."""
     output = torch.full((*labels.shape, n_classes), SMALLEST_LOG, dtype=torch.float32, device=labels.device)
     return output.scatter_(-1, labels.unsqueeze(-1), 0.0)

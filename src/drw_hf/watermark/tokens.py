@@ -1,11 +1,12 @@
 """Which tokens of a batch count: attended to, not special, and of which text of a pair."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TypeVar
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
+from torch import Tensor
 from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 
 from ..errors import InvalidInputError
@@ -20,9 +21,9 @@ _Tables = TypeVar("_Tables")
 class Query:
     """The inputs of one call, as far as a watermark depends on them; tensors of shape (batch, length)."""
 
-    input_ids: torch.Tensor
-    attention_mask: torch.Tensor | None = None
-    token_type_ids: torch.Tensor | None = None
+    input_ids: Tensor
+    attention_mask: Tensor | None = None
+    token_type_ids: Tensor | None = None
     pad_token_id: int | None = None
 
     def __post_init__(self) -> None:
@@ -45,24 +46,27 @@ class Query:
                 "from text; pass attention_mask"
             )
 
-    def rows(self, index: torch.Tensor) -> "Query":
+    def rows(self, index: Tensor) -> "Query":
         """The same query, some rows of it."""
-        return Query(
-            self.input_ids[index],
-            None if self.attention_mask is None else self.attention_mask[index],
-            None if self.token_type_ids is None else self.token_type_ids[index],
-            self.pad_token_id,
-        )
+        return self._with_each(lambda tensor: tensor[index])
+
+    def to(self, device: torch.device) -> "Query":
+        """The same query on a device."""
+        return self._with_each(lambda tensor: tensor.to(device))
+
+    def _with_each(self, change: Callable[[Tensor], Tensor]) -> "Query":
+        tensors: dict[str, Any] = {name: change(one) for name, one in vars(self).items() if torch.is_tensor(one)}
+        return replace(self, **tensors)
 
 
 @dataclass(frozen=True, repr=False)
 class TokenView:
     """The tokens of a query as a key sees them; boolean tensors of shape (batch, length)."""
 
-    ordinary: torch.Tensor
-    first_sentence: torch.Tensor
+    ordinary: Tensor
+    first_sentence: Tensor
 
-    def rows(self, index: torch.Tensor) -> "TokenView":
+    def rows(self, index: Tensor) -> "TokenView":
         """The same, some rows of it."""
         return TokenView(self.ordinary[index], self.first_sentence[index])
 
@@ -83,7 +87,7 @@ def on_device(
     return key._cache[name]
 
 
-def token_kinds(key: WatermarkKey, device: torch.device) -> torch.Tensor:
+def token_kinds(key: WatermarkKey, device: torch.device) -> Tensor:
     """For every token id whether it is ordinary, special or a separator."""
     kind = np.full(key.vocab_size, ORDINARY, dtype=np.int8)
     kind[list(key.special_token_ids)] = SPECIAL
@@ -91,7 +95,7 @@ def token_kinds(key: WatermarkKey, device: torch.device) -> torch.Tensor:
     return torch.from_numpy(kind).to(device)
 
 
-def rule_ranks(key: WatermarkKey, device: torch.device) -> torch.Tensor | None:
+def rule_ranks(key: WatermarkKey, device: torch.device) -> Tensor | None:
     """For every token id its rank by the hash rule's scores; None for rules that go by position."""
     scores = key.rule_scores()
     if scores is None:
@@ -114,7 +118,7 @@ def view_tokens(key: WatermarkKey, query: Query) -> TokenView:
     return TokenView(ordinary, ordinary & (boundary.cumsum(dim=-1) == 0))
 
 
-def hashed_tokens(key: WatermarkKey, query: Query, view: TokenView) -> tuple[torch.Tensor, torch.Tensor]:
+def hashed_tokens(key: WatermarkKey, query: Query, view: TokenView) -> tuple[Tensor, Tensor]:
     """The token ids an answer is hashed by, and which of them count.
 
     Shapes are (batch, length) for token tasks and (batch,) for sentence tasks, where the key's rule picks one token.
@@ -125,25 +129,20 @@ def hashed_tokens(key: WatermarkKey, query: Query, view: TokenView) -> tuple[tor
     if query.input_ids.shape[-1] == 0:
         return torch.zeros_like(exists, dtype=torch.long), exists
     ranks = on_device(key, query.input_ids.device, rule_ranks)
-    tokens = SentenceTokens(
-        ordinary=view.ordinary,
-        first_sentence=view.first_sentence,
-        scores=None if ranks is None else ranks[query.input_ids],
-    )
-    position = key.hash_rule.choose(tokens).unsqueeze(-1)
+    scores = None if ranks is None else ranks[query.input_ids]
+    position = key.hash_rule.choose(SentenceTokens(view.ordinary, view.first_sentence, scores)).unsqueeze(-1)
     return query.input_ids.gather(-1, position).squeeze(-1), exists
 
 
-def _attended(key: WatermarkKey, query: Query) -> torch.Tensor:
+def _attended(key: WatermarkKey, query: Query) -> Tensor:
     if query.attention_mask is not None:
         return query.attention_mask != 0
-    everything = torch.ones_like(query.input_ids, dtype=torch.bool)
     if query.pad_token_id is None:
-        return everything
+        return torch.ones_like(query.input_ids, dtype=torch.bool)
     padding = query.input_ids == query.pad_token_id
     if query.pad_token_id not in key.special_token_ids and padding.any():
         raise InvalidInputError(
             f"without an attention_mask the pad id {query.pad_token_id} must tell padding from text, but it is an "
             "ordinary token for this key; pass attention_mask"
         )
-    return everything & ~padding
+    return ~padding

@@ -5,24 +5,14 @@
 evidence is replayed by the names that it states.
 """
 
-from . import exact, memory, spectra  # noqa: F401  (importing a module registers what it holds)
-from .base import (
-    SPECTRA,
-    STATISTICS,
-    Finding,
-    Spectrum,
-    SpectrumStatistic,
-    Statistic,
-    TestOptions,
-    newest_for,
-    register,
-)
+from . import exact, memory  # noqa: F401  (importing a module registers what it holds)
+from .base import STATISTICS, Finding, Statistic, TestOptions, newest_for, register
+from .spectra import SPECTRA, SpectrumStatistic
 
 __all__ = [
     "SPECTRA",
     "STATISTICS",
     "Finding",
-    "Spectrum",
     "SpectrumStatistic",
     "Statistic",
     "TestOptions",

@@ -27,32 +27,15 @@ Scope = Literal["predicted", "all"]  # the key's, spelt out: nothing that has to
 
 @dataclass(frozen=True, eq=False)
 class Amplitudes:
-    """How far a suspect's answers on each token stray from what explains them without a key.
+    """How far a suspect's answers on each of n tokens stray from what explains them without a key."""
 
-    Attributes
-    ----------
-    token_ids : array of int64, shape (n,)
-        The distinct tokens of the probes that counted, ascending.
-    A : array, shape (n,)
-        The amplitude of every token: its factor in T = Σ A_i h_i.
-    B : array, shape (n,), or None
-        The second amplitude, for scope ``"all"``.
-    weights : array, shape (n,)
-        w_i, the weight of every token in ``A``: one over the variance of its mean.
-    n_probes : int
-        How many probes counted.
-    variant : str
-        What was known of the suspect (``"probabilities"``, ``"score"`` or ``"labels"``) and who said which probes
-        count (``"victim"``, ``"gold"`` or ``"suspect"``), joined by a hyphen.
-    statistic : str
-        The version of the statistic.
-    """
-
-    token_ids: np.ndarray
-    A: np.ndarray
-    B: np.ndarray | None
-    weights: np.ndarray
-    n_probes: int
+    token_ids: np.ndarray  # (n,): the distinct tokens of the probes that counted, ascending
+    A: np.ndarray  # (n,): the amplitude of every token, its factor in T = Σ A_i h_i
+    B: np.ndarray | None  # (n,): the second amplitude, for scope "all"
+    weights: np.ndarray  # (n,): w_i, the weight of every token in A: one over the variance of its mean
+    n_probes: int  # how many probes counted
+    # What was known of the suspect ("probabilities", "score" or "labels") and who said which probes count ("victim",
+    # "gold" or "suspect"), joined by a hyphen.
     variant: str
     statistic: str = STATISTIC
 
@@ -64,21 +47,12 @@ class Amplitudes:
 
 @dataclass(frozen=True)
 class SuspectAnswers:
-    """What a suspect said of every probe, in one of three forms.
-
-    Attributes
-    ----------
-    kind : str
-        ``"probabilities"``, ``"score"`` (the probability of c* is all that is known) or ``"labels"``.
-    values : array
-        Of shape (N, m) for probabilities, (N,) else.
-    """
+    """What a suspect said of N probes; of ``"score"`` the probability of c* is all that is known."""
 
     kind: Literal["probabilities", "score", "labels"]
-    values: np.ndarray
+    values: np.ndarray  # (N, m) for probabilities, (N,) else
 
     def __post_init__(self) -> None:
-        check_choice("kind", self.kind, ("probabilities", "score", "labels"))
         if self.kind == "labels":
             values = integers("labels", self.values)
         else:
@@ -91,26 +65,27 @@ class SuspectAnswers:
             return self.values.argmax(axis=1) == target
         if self.kind == "score":  # the only case in which c* is sure to be the prediction
             return self.values > 0.5
+        # All probes of a token count or none: were it those labelled c*, there would be nothing left to compare.
         _, index, count = np.unique(token_ids, return_inverse=True, return_counts=True)
         return (np.bincount(index, self.values == target) >= 0.5 * count)[index]
 
     def against(
-        self, target: int, victim: np.ndarray | None, reference: np.ndarray | None, name: str
+        self, probes: np.ndarray, target: int, victim: np.ndarray | None, reference: np.ndarray | None, name: str
     ) -> tuple[np.ndarray, list[np.ndarray]]:
         """y of these probes for the amplitude of this name, and what else than a mark may explain it."""
-        others = [p for p in (victim, reference) if p is not None]
-        logits = [logit(p, target) for p in others]
+        others = [p[probes] for p in (victim, reference) if p is not None]
+        logits, values = [logit(p, target) for p in others], self.values[probes]
         if self.kind == "labels":
-            return (self.values == target).astype(np.float64), logits
-        score = self.values if self.kind == "score" else self.values[:, target]
+            return (values == target).astype(np.float64), logits
+        score = values if self.kind == "score" else values[:, target]
         if name == "B":  # answers that are not c*: a mark of scope "all" raises what little c* has
             return np.log(np.maximum(score, _SMALLEST)), logits
-        if self.kind == "score" or self.values.shape[1] == 2:
+        if self.kind == "score" or values.shape[1] == 2:
             with np.errstate(divide="ignore"):
                 return np.clip(np.log(score) - np.log1p(-score), -LOGIT_LIMIT, LOGIT_LIMIT), logits
         # A mark lowers c* and gives to all the others, where it shows more the less they had.
         own = [against_others(p, target) if p.shape[1] > 2 else logit(p, target) for p in others]
-        return against_others(self.values, target), own if victim is None else [logits[0], *own]
+        return against_others(values, target), own if victim is None else [logits[0], *own]
 
 
 def compute_amplitudes(
@@ -131,42 +106,23 @@ def compute_amplitudes(
     is c*. What the victim's own confidence, the reference student's and a token's frequency explain of y is taken
     out; a token's amplitude is the weighted mean of what is left.
 
-    Parameters
-    ----------
-    token_ids : array of int, shape (N,)
-        The hashed token of every probe; special tokens must not be among them.
-    target : int
-        The target class c*.
-    suspect : SuspectAnswers
-        The suspect's answers to the N probes.
-    victim : array, shape (N, m), optional
-        The clean victim's probabilities. Probes count whose victim's prediction is c*.
-    gold : array of int, shape (N,), optional
-        True labels; without a victim, those probes count whose label is c*.
-    reference : array, shape (N, m), optional
-        Probabilities of a student of the clean victim: what any student would say.
-    logged_counts : mapping from token id to int, or array by token id, optional
-        How often the suspect's owner queried each token; tokens never queried get no weight. By default a token's
-        number of probes stands in.
-    scope : str
-        The key's scope. ``"all"`` adds ``B`` from the probes that are not c*, with y = log q_{c*}.
-
-    Notes
-    -----
-    Without victim and gold, the suspect's own prediction decides which probes count. Where only its labels are known,
-    all of a token's probes count if the suspect calls at least half of them c*: were it those labelled c*, there
-    would be nothing left to compare.
+    ``token_ids`` (N,) are the hashed tokens of the probes, special tokens not among them. Probes count whose clean
+    ``victim`` (N, m) predicts the target class c*; without a victim, those whose true label in ``gold`` (N,) is c*;
+    without either, those that the suspect itself takes for c*. ``reference`` (N, m) are probabilities of a student of
+    the clean victim: what any student would say. ``logged_counts`` say how often the suspect's owner queried each
+    token (a mapping, or an array by token id), and tokens never queried get no weight; by default a token's number of
+    probes stands in. The key's ``scope`` ``"all"`` adds ``B`` from the probes that are not c*, with y = log q_{c*}.
     """
     token_ids = integers("token_ids", token_ids)
     check_choice("scope", scope, ("predicted", "all"))
     n = len(token_ids)
-    if len(suspect.values) != n:
-        raise InvalidInputError(
-            f"{suspect.kind} has shape {suspect.values.shape}; expected {n} rows, one per token id"
-        )
-    victim = None if victim is None else as_probabilities("victim", victim, 2, n)
-    reference = None if reference is None else as_probabilities("reference", reference, 2, n)
-    for name, array in (("probabilities", suspect.values), ("victim", victim), ("reference", reference)):
+    victim, reference = (
+        None if array is None else as_probabilities(name, array)
+        for name, array in (("victim", victim), ("reference", reference))
+    )
+    for name, array in ((suspect.kind, suspect.values), ("victim", victim), ("reference", reference)):
+        if array is not None and len(array) != n:
+            raise InvalidInputError(f"{name} has shape {array.shape}; expected {n} rows, one per token id")
         if array is not None and array.ndim == 2 and not 0 <= target < array.shape[1]:
             raise InvalidInputError(f"target={target!r} is none of the {array.shape[1]} classes of {name}")
     if victim is not None:
@@ -179,9 +135,7 @@ def compute_amplitudes(
     parts = {"A": is_target} if scope == "predicted" else {"A": is_target, "B": ~is_target}
     found, reasons = {}, []
     for name, probes in parts.items():
-        theirs, students = (None if array is None else array[probes] for array in (victim, reference))
-        some = SuspectAnswers(suspect.kind, suspect.values[probes])
-        y, explained_by = some.against(target, theirs, students, name)
+        y, explained_by = suspect.against(probes, target, victim, reference, name)
         try:
             found[name] = _per_token(token_ids[probes], y, explained_by, logged_counts)
         except _NothingToTest as reason:
@@ -193,20 +147,12 @@ def compute_amplitudes(
         )
     distinct = np.unique(np.concatenate([tokens for tokens, *_ in found.values()]))
 
-    def spread(name: str, which: int = 1) -> np.ndarray:
-        values = np.zeros(len(distinct))
-        if name in found:
-            values[np.searchsorted(distinct, found[name][0])] = found[name][which]
-        return values
-
-    return Amplitudes(
-        token_ids=distinct,
-        A=spread("A"),
-        B=spread("B") if scope == "all" else None,
-        weights=spread("A", 2),
-        n_probes=int(sum(parts[name].sum() for name in found)),
-        variant=f"{suspect.kind}-{chosen_by}",
-    )
+    spread = {name: np.zeros((2, len(distinct))) for name in parts}
+    for name, (tokens, *columns) in found.items():
+        spread[name][:, np.searchsorted(distinct, tokens)] = columns
+    (A, weights), (B, _) = spread["A"], spread.get("B", (None, None))
+    n_probes = int(sum(parts[name].sum() for name in found))
+    return Amplitudes(distinct, A, B, weights, n_probes, f"{suspect.kind}-{chosen_by}")
 
 
 class _NothingToTest(Exception):
@@ -287,11 +233,10 @@ def counts_of(token_ids: np.ndarray, logged_counts: Any) -> np.ndarray:
     return counts
 
 
-def as_probabilities(name: str, values: Any, n_dims: int = 2, length: int | None = None) -> np.ndarray:
+def as_probabilities(name: str, values: Any, n_dims: int = 2) -> np.ndarray:
     """Numbers in [0, 1], up to rounding: rows of classes (which need not sum to one), or the scores of one class."""
     array = as_floats(name, values, n_dims)
-    if (length is not None and len(array) != length) or (n_dims == 2 and array.shape[1] < 2):
-        wanted = f"({'N' if length is None else length}, m) with m ≥ 2" if n_dims == 2 else f"({length},)"
-        raise InvalidInputError(f"{name} has shape {array.shape}; expected {wanted}, one row per probe")
+    if n_dims == 2 and array.shape[1] < 2:
+        raise InvalidInputError(f"{name} has shape {array.shape}; expected (N, m) with m ≥ 2, one row per probe")
     check_probabilities(name, array)
     return np.clip(array, 0.0, 1.0)

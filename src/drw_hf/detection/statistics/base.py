@@ -3,15 +3,18 @@
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
 from ...errors import InvalidInputError
 from ...keys.key import WatermarkKey
 from ...registry import Registry
-from ..probing import Probe
+from ..probe import Probe
 from .saddlepoint import ExactTest
+
+if TYPE_CHECKING:
+    from .spectra import SpectrumStatistic
 
 
 @dataclass(frozen=True)
@@ -86,66 +89,18 @@ class Statistic(ABC):
         """
 
 
-@dataclass(frozen=True, eq=False)
-class Spectrum:
-    """A periodogram, and how far the key's frequency stands out in it.
-
-    Attributes
-    ----------
-    p_snr : float
-    hashes, values : array
-        What it is the periodogram of.
-    frequencies, powers : array
-    """
-
-    p_snr: float
-    hashes: np.ndarray
-    values: np.ndarray
-    frequencies: np.ndarray
-    powers: np.ndarray
-
-
-class SpectrumStatistic(ABC):
-    """A form of P_snr: it describes, and has no part in the verdict. Registered and replayed like a statistic.
-
-    Attributes
-    ----------
-    name : str
-        The version name, like ``"drw-psnr-2"``.
-    """
-
-    name: str
-
-    @abstractmethod
-    def applies_to(self, probe: Probe, key: WatermarkKey) -> bool:
-        """Whether the key's mark shows in this spectrum."""
-
-    @abstractmethod
-    def spectrum(self, probe: Probe, key: WatermarkKey) -> Spectrum:
-        """The spectrum of a probe under a key."""
-
-    @abstractmethod
-    def p_value(self, spectrum: Spectrum, key: WatermarkKey, n_keys: int) -> float | None:
-        """How often so many random keys reach this P_snr; None where there was no spectrum."""
-
-
 STATISTICS: Registry[Statistic] = Registry("statistic")
-SPECTRA: Registry[SpectrumStatistic] = Registry("P_snr")
 
-Kind = TypeVar("Kind", Statistic, SpectrumStatistic)
+Kind = TypeVar("Kind", Statistic, "SpectrumStatistic")
 
 
-def register(statistic: Kind) -> Kind:
+def register(statistic: Statistic) -> Statistic:
     """Make a statistic known under its name, once and for all; returns it."""
-    if isinstance(statistic, Statistic):
-        STATISTICS.add(statistic.name, statistic)
-    else:
-        SPECTRA.add(statistic.name, statistic)
-    return statistic
+    return STATISTICS.add(statistic.name, statistic)
 
 
 def newest_for(registry: Registry[Kind], probe: Probe, key: WatermarkKey) -> Kind:
-    """The statistic registered last of those that apply."""
+    """The statistic, or version of P_snr, registered last of those that apply."""
     for _, statistic in reversed(list(registry.items())):
         if statistic.applies_to(probe, key):
             return statistic

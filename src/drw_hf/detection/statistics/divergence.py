@@ -47,7 +47,7 @@ def jsd(suspect_probabilities: Any, victim_probabilities: Any, mask: Any = None)
             f"the suspect's probabilities have shape {suspect.shape} and the victim's {victim.shape}; both must be "
             "answers to the same probes, with the same labels in the same order"
         )
-    counts = _checked_mask(mask, suspect.shape[:-1])
+    counts = _checked_mask(np.ones(suspect.shape[:-1], bool) if mask is None else mask, suspect.shape[:-1])
     q = distributions("suspect_probabilities", suspect[counts])
     y = distributions("victim_probabilities", victim[counts])
     mean = (q + y) / 2
@@ -55,8 +55,6 @@ def jsd(suspect_probabilities: Any, victim_probabilities: Any, mask: Any = None)
 
 
 def _checked_mask(mask: Any, shape: tuple[int, ...]) -> np.ndarray:
-    if mask is None:
-        mask = np.ones(shape, dtype=bool)
     mask = mask.detach().cpu().numpy() if isinstance(mask, torch.Tensor) else np.asarray(mask)
     if mask.shape != shape:
         raise InvalidInputError(f"mask has shape {mask.shape}; expected one entry for every answer, {shape}")

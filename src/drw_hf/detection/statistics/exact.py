@@ -6,7 +6,7 @@ import numpy as np
 
 from ...errors import InvalidInputError
 from ...keys.key import WatermarkKey
-from ..probing import Probe
+from ..probe import Probe
 from .amplitudes import STATISTIC, Amplitudes, SuspectAnswers, compute_amplitudes, counts_of
 from .base import Finding, Statistic, TestOptions, register
 from .null_law import NullLaw, simulate_null

@@ -18,8 +18,7 @@ from ...checks import as_floats, check_probabilities, distributions, integers
 from ...errors import InvalidInputError
 from ...keys.key import WatermarkKey
 from ...watermark.cosine import is_marked, periodic_signal, perturb
-from ...watermark.sampling import text_message
-from ..probing import Probe
+from ..probe import Probe
 from .base import Finding, Statistic, TestOptions, register
 from .saddlepoint import ExactTest, saddlepoint_test
 
@@ -29,37 +28,32 @@ _STEEPEST = 1e6  # the largest θ, in units of the widest range of scores: K has
 
 
 def memory_test(
-    y: Any,
-    drawn: Any,
-    *,
-    probabilities: Any = None,
-    labels: Any = None,
-    item_ids: Any = None,
+    y: Any, drawn: Any, *, probabilities: Any = None, labels: Any = None, item_ids: Any = None
 ) -> ExactTest:
-    """Test whether a suspect repeats the labels that were drawn for marked items.
+    """Test whether a suspect repeats the labels ``drawn`` (J,) from ŷ (J, m) for the marked items of logged queries.
 
-    Needs the service's fixed keyed draw (``sampling="keyed"``): with fresh draws a repeated query has no one label.
-
-    Parameters
-    ----------
-    y : array, shape (J, m)
-        ŷ of every marked item of the logged queries: the distribution its label was drawn from.
-    drawn : array of int, shape (J,)
-        The labels L that were served.
-    probabilities : array, shape (J, m), optional
-        The suspect's probabilities of the same items.
-    labels : array of int, shape (J,), optional
-        The suspect's labels, where no more is known.
-    item_ids : array, shape (J,), optional
-        What tells items apart (a text and a position, numbered). An item asked more than once has one draw and counts
-        once; without ``item_ids`` all must differ.
-
-    Returns
-    -------
-    ExactTest
-        ``n_tokens`` counts items.
+    The suspect's answers to the same items are ``probabilities`` (J, m) or, where no more is known, ``labels`` (J,).
+    The service must have drawn by its key (``sampling="keyed"``): with fresh draws a repeated query has no one label.
+    ``item_ids`` (J,) tell items apart: one that was asked more than once has one draw and counts once; without them
+    all must differ. ``n_tokens`` of the result counts items.
     """
-    y, drawn, scores = _checked(y, drawn, probabilities, labels)
+    y = distributions("y", y)
+    drawn = _labels("drawn", drawn, y.shape)
+    if not (np.take_along_axis(y, drawn[:, None], axis=1) > 0.0).all():
+        raise InvalidInputError(
+            "some drawn labels have probability 0 under y, so they were not drawn from it; give the y and the labels "
+            "of the same items, in the same order"
+        )
+    if (probabilities is None) == (labels is None):
+        raise InvalidInputError("give the suspect's answers once: as probabilities= or labels=")
+    if labels is not None:
+        scores = (_labels("labels", labels, y.shape)[:, None] == np.arange(y.shape[1])).astype(np.float64)
+    else:
+        q = as_floats("probabilities", probabilities, 2)
+        if q.shape != y.shape:
+            raise InvalidInputError(f"probabilities has shape {q.shape}; expected that of y, {y.shape}")
+        check_probabilities("probabilities", q)
+        scores = np.log(np.maximum(q, _SMALLEST))
     if item_ids is not None:
         if np.shape(item_ids) != (len(y),):
             raise InvalidInputError(f"item_ids has shape {np.shape(item_ids)}; expected ({len(y)},), one per item")
@@ -91,26 +85,6 @@ def memory_test(
         theta_limit=_STEEPEST / (width or 1.0),
         span=float(high - low) if two_valued else 0.0,
     )
-
-
-def _checked(y: Any, drawn: Any, probabilities: Any, labels: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """ŷ as exact distributions, the drawn labels, and the suspect's scores, both by item and class."""
-    y = distributions("y", y)
-    drawn = _labels("drawn", drawn, y.shape)
-    if not (np.take_along_axis(y, drawn[:, None], axis=1) > 0.0).all():
-        raise InvalidInputError(
-            "some drawn labels have probability 0 under y, so they were not drawn from it; give the y and the labels "
-            "of the same items, in the same order"
-        )
-    if (probabilities is None) == (labels is None):
-        raise InvalidInputError("give the suspect's answers once: as probabilities= or labels=")
-    if labels is not None:
-        return y, drawn, (_labels("labels", labels, y.shape)[:, None] == np.arange(y.shape[1])).astype(np.float64)
-    q = as_floats("probabilities", probabilities, 2)
-    if q.shape != y.shape:
-        raise InvalidInputError(f"probabilities has shape {q.shape}; expected that of y, {y.shape}")
-    check_probabilities("probabilities", q)
-    return y, drawn, np.log(np.maximum(q, _SMALLEST))
 
 
 def _labels(name: str, values: Any, shape: tuple[int, ...]) -> np.ndarray:
@@ -149,15 +123,12 @@ class MemoryStatistic(Statistic):
         signal = periodic_signal(torch.from_numpy(phase[marked]), key.frequency)
         y = perturb(victim[torch.from_numpy(marked)], signal, key.target, key.epsilon).double().numpy()
         y = y / y.sum(1, keepdims=True)
-        texts = [text_message(*view) for view in probe.views(key)]
-        number: dict[tuple[bytes, int], int] = {}
-        items = [
-            number.setdefault((texts[row], int(place)), len(number))
-            for row, place in zip(probe.rows[marked], probe.places[marked], strict=True)
-        ]
+        messages = probe.messages(key)
+        items = [(messages[row], place) for row, place in zip(probe.rows[marked], probe.places[marked], strict=True)]
+        number_of = {item: number for number, item in enumerate(items)}
         answers = probe.suspect[marked]
         said = {"probabilities": answers} if probe.kind == "probabilities" else {"labels": answers.argmax(1)}
-        test = memory_test(y, probe.logged[marked], **said, item_ids=np.array(items))
+        test = memory_test(y, probe.logged[marked], **said, item_ids=[number_of[item] for item in items])
         return Finding(test, int(marked.sum()), f"memory-{probe.kind}")
 
 

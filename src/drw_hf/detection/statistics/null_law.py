@@ -12,6 +12,7 @@ by chance alone, for whoever wants to check.
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -37,16 +38,9 @@ class NullLaw:
     given v_k and v_s the two projections are bivariate normal with standard deviations |v|/√(n/3) and correlation
     cos∠(v_k, v_s). The first is the second with standard deviations 1 and correlation 0, and is computed as such.
 
-    Parameters
-    ----------
-    A : array, shape (n,)
-        The amplitude of each distinct token; special tokens, which are never marked, must not be among them.
-    settings : MarkSettings
-        Those of the keys, of which f_w, τ and the law matter.
-    B : array, shape (n,), optional
-        The second amplitude of keys of scope ``all``.
-    vectors : (v_k, v_s)
-        The key's vectors, for law ``"paper"`` alone: given these, the token matrix is what is random.
+    ``A`` (n,) are the amplitudes of the distinct tokens; special tokens, which are never marked, must not be among
+    them. ``B`` (n,) are the second ones of keys of scope ``all``. Of the keys' settings f_w, τ and the law matter; law
+    ``"paper"`` needs ``vectors``, the key's (v_k, v_s): given these, the token matrix is what is random.
 
     Examples
     --------
@@ -63,7 +57,10 @@ class NullLaw:
     def __init__(
         self, A: Any, settings: MarkSettings, *, B: Any = None, vectors: tuple[Any, Any] | None = None
     ) -> None:
-        self.A, self.B = _amplitudes(A, B)
+        self.A = finite_floats("A", A)
+        if not len(self.A):
+            raise InvalidInputError("A has no entries; expected the amplitude of one or more tokens")
+        self.B = np.zeros_like(self.A) if B is None else finite_floats("B", B, length=len(self.A))
         self.hashes = _HashLaw.of(settings, vectors)
         # A h + B h′ = 2B − (A + B)·loss of a selected token, with loss = 1 − cos(f_w g_k) in [0, 2]; sorted by the
         # factor, so that tokens that need finer quadrature stand together. T is measured in units of the largest one.
@@ -71,7 +68,7 @@ class NullLaw:
         slope, offset = (self.A + self.B)[order], 2.0 * self.B[order]
         self._unit = max(float(np.abs(slope).max()), float(np.abs(offset).max())) or 1.0
         self._slope, self._offset = slope / self._unit, offset / self._unit
-        self._rules: dict[int, tuple[np.ndarray, np.ndarray]] = {}
+        self._rule = cache(self.hashes.loss_rule)
 
     def statistic(self, phase: Any, selection: Any) -> float:
         """T of a key, from its hashes of the tokens."""
@@ -84,13 +81,8 @@ class NullLaw:
         """What the law says of a value of T."""
         _, means, variances = self._terms(0.0)
         largest = float(np.abs(self._slope).max()) or 1.0
-
-        def in_units(theta: float) -> tuple[float, float, float]:
-            K, K1, K2 = (float(term.sum()) for term in self._terms(theta))
-            return K, K1, K2
-
         return saddlepoint_test(
-            in_units,
+            self._cumulants_in_units,
             float(statistic) / self._unit,
             mean=float(means.sum()),
             variances=variances,
@@ -100,10 +92,14 @@ class NullLaw:
 
     def cumulants(self, theta: float) -> tuple[float, float, float]:
         """K(θ), K′(θ) and K″(θ)."""
-        K, K1, K2 = (float(term.sum()) for term in self._terms(theta * self._unit))
+        K, K1, K2 = self._cumulants_in_units(theta * self._unit)
         return K, K1 * self._unit, K2 * self._unit**2
 
-    def _terms(self, theta: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def _cumulants_in_units(self, theta: float) -> tuple[float, float, float]:
+        K, K1, K2 = (float(term.sum()) for term in self._terms(theta))
+        return K, K1, K2
+
+    def _terms(self, theta: float) -> np.ndarray:
         """K, K′ and K″ of every token."""
         terms = np.empty((3, len(self._slope)))
         unselected = 1.0 - self.hashes.selected_share
@@ -118,7 +114,7 @@ class NullLaw:
             mean = (offset * mass - slope * first) / total
             square = (offset**2 * mass - 2.0 * offset * slope * first + slope**2 * second) / total
             terms[:, part] = np.log(total) + top, mean, np.maximum(square - mean**2, 0.0)
-        return terms[0], terms[1], terms[2]
+        return terms
 
     def _blocks(self, reach: np.ndarray) -> Iterator[tuple[slice, tuple[np.ndarray, np.ndarray]]]:
         """Slices of tokens, each with the quadrature rule that suffices for it."""
@@ -132,28 +128,17 @@ class NullLaw:
                 yield slice(start, stop), rule
                 start = stop
 
-    def _rule(self, size: int) -> tuple[np.ndarray, np.ndarray]:
-        if size not in self._rules:
-            self._rules[size] = self.hashes.loss_rule(size)
-        return self._rules[size]
-
 
 def simulate_null(
-    A: Any,
-    settings: MarkSettings,
-    n_keys: int,
-    seed: int,
-    *,
-    B: Any = None,
-    vectors: tuple[Any, Any] | None = None,
+    A: Any, settings: MarkSettings, n_keys: int, seed: int, *, B: Any = None, vectors: tuple[Any, Any] | None = None
 ) -> np.ndarray:
     """T under ``n_keys`` random keys, drawn hash by hash: what :class:`NullLaw` computes, found by trying.
 
     The parameters are those of :class:`NullLaw`; ``seed`` seeds numpy's default generator. Under law ``"paper"`` the
     keys share ``vectors`` and differ in their token matrix.
     """
-    A, B = _amplitudes(A, B)
-    hashes = _HashLaw.of(settings, vectors)
+    null = NullLaw(A, settings, B=B, vectors=vectors)
+    A, B, hashes = null.A, null.B, null.hashes
     generator = np.random.default_rng(seed)
     samples = np.empty(n_keys)
     rows = max(1, _BLOCK // len(A))
@@ -290,10 +275,3 @@ def _ndtr(x: Any) -> np.ndarray:
 def _ndtri(p: Any) -> np.ndarray:
     """The inverse of Φ."""
     return torch.special.ndtri(torch.as_tensor(p, dtype=torch.float64)).numpy()
-
-
-def _amplitudes(A: Any, B: Any) -> tuple[np.ndarray, np.ndarray]:
-    A = finite_floats("A", A)
-    if not len(A):
-        raise InvalidInputError("A has no entries; expected the amplitude of one or more tokens")
-    return A, np.zeros_like(A) if B is None else finite_floats("B", B, length=len(A))

@@ -100,14 +100,11 @@ def p_snr(
     """
     hashes = finite_floats("hash_values", hash_values)
     values = finite_floats("target_probabilities", target_probabilities)
-    sample = _merged(check_probes(hashes[None], values, counts))
-    inner = check_window(frequency, max_frequency, window)
-    if not sample.scale:
-        return 0.0
-    signal = _sum_over(inner, sample)
-    noise = _sum_over(Grid(MIN_FREQUENCY, max_frequency, GRID_POINTS), sample) - signal
-    ratio = (signal / inner.points) / (noise / (GRID_POINTS - inner.points)) if noise > 0 else 0.0
-    return float(ratio)
+    probes = Probes.checked(hashes[None], values, counts).merged()
+    inner, outer = grids_of(frequency, max_frequency, window)
+    signal = _sum_over(inner, probes)
+    noise = _sum_over(outer, probes) - signal
+    return (signal / inner.points) / (noise / (outer.points - inner.points)) if noise > 0 else 0.0
 
 
 def periodogram(
@@ -132,9 +129,9 @@ def periodogram(
     ndarray
         The power at every frequency, between 0 and Σ(y − ȳ)²/2. It is 0 where a wave cannot be told from a constant.
     """
-    sample = _merged(check_probes(finite_floats("hash_values", hash_values)[None], values, counts))
+    probes = Probes.checked(finite_floats("hash_values", hash_values)[None], values, counts).merged()
     frequencies = check_frequencies(frequencies)
-    return sample.scale**2 * _power(sample, frequencies.ravel()).reshape(frequencies.shape)
+    return probes.scale**2 * _power(probes, frequencies.ravel()).reshape(frequencies.shape)
 
 
 # -- what comes in, checked
@@ -147,51 +144,55 @@ class Probes:
     hashes: np.ndarray  # (K, n)
     values: np.ndarray  # (n,), their mean taken off, the largest ±1
     scale: float  # what they were divided by; 0 where they are all the same
-    shares: np.ndarray  # (n,), of all probes
-    n_probes: float
+    counts: np.ndarray  # (n,), how many probes each stands for
+    n_distinct: np.ndarray  # (K,), different hash values
 
+    @classmethod
+    def checked(cls, hashes: np.ndarray, values: Any, counts: Any = None) -> "Probes":
+        """Hash values (K, n), answers (n,) and how many probes each stands for (None: one)."""
+        values = finite_floats("values", values)
+        counts = np.ones(len(values)) if counts is None else finite_floats("counts", counts)
+        if not hashes.shape[1] == len(values) == len(counts):
+            raise InvalidInputError(
+                f"{hashes.shape[1]} hash values, {len(values)} answers and {len(counts)} counts do not go together; "
+                "every probe needs one of each"
+            )
+        if not ((hashes >= 0) & (hashes <= 1)).all():
+            raise InvalidInputError(
+                "hash values must be in [0, 1], and some are not; give the key's phase hash of every probe here, and "
+                "its answer as the other argument"
+            )
+        if (counts <= 0).any():
+            raise InvalidInputError("counts must be above 0; leave out entries that stand for no probe")
+        if len(values) < MIN_DISTINCT:
+            raise InvalidInputError(
+                f"{len(values)} probes are too few for a periodogram; give at least {MIN_DISTINCT}"
+            )
+        n_distinct = 1 + np.count_nonzero(np.diff(np.sort(hashes, axis=1), axis=1), axis=1)
+        fewest = n_distinct.min(initial=len(values))
+        if fewest < MIN_DISTINCT:
+            raise InvalidInputError(
+                f"the probes have only {fewest} different hash values, which a wave of any frequency fits; give texts "
+                f"that have at least {MIN_DISTINCT}, better hundreds"
+            )
+        centred = values - counts @ (values / counts.sum())
+        scale = np.abs(centred).max()
+        if scale <= 1e-12 * np.abs(values).max():  # what is left is rounding, and has a spectrum of its own
+            scale = 0.0
+        return cls(hashes, centred / (scale or 1.0), float(scale), counts, n_distinct)
 
-def check_probes(hashes: np.ndarray, values: Any, counts: Any) -> Probes:
-    """Hash values (K, n), answers (n,) and how many probes each stands for (None: one)."""
-    values = finite_floats("values", values)
-    counts = np.ones(len(values)) if counts is None else finite_floats("counts", counts)
-    if not hashes.shape[1] == len(values) == len(counts):
-        raise InvalidInputError(
-            f"{hashes.shape[1]} hash values, {len(values)} answers and {len(counts)} counts do not go together; "
-            "every probe needs one of each"
-        )
-    if hashes.size and not (hashes.min() >= 0 and hashes.max() <= 1):
-        raise InvalidInputError(
-            "hash values must be in [0, 1], and some are not; give the key's phase hash of every probe here, and its "
-            "answer as the other argument"
-        )
-    if (counts <= 0).any():
-        raise InvalidInputError("counts must be above 0; leave out entries that stand for no probe")
-    if len(values) < MIN_DISTINCT:
-        raise InvalidInputError(f"{len(values)} probes are too few for a periodogram; give at least {MIN_DISTINCT}")
-    n_probes = counts.sum()
-    centred = values - counts @ (values / n_probes)
-    scale = np.abs(centred).max()
-    if scale <= 1e-12 * np.abs(values).max():  # what is left is rounding, and has a spectrum of its own
-        scale = 0.0
-    return Probes(hashes, centred / (scale or 1.0), float(scale), counts / n_probes, float(n_probes))
+    def merged(self, row: int = 0) -> "Probes":
+        """One entry per distinct hash value under one key; its value is a mean."""
+        hashes, inverse = np.unique(self.hashes[row], return_inverse=True)
+        counts = np.bincount(inverse, self.counts)
+        means = np.bincount(inverse, self.counts * self.values) / counts
+        scale = self.scale if np.abs(means).max() > 1e-12 else 0.0
+        return Probes(hashes[None], means, scale, counts, self.n_distinct[[row]])
 
-
-def have_few_values(hashes: np.ndarray) -> np.ndarray:
-    """Which rows have fewer than 20 different hash values; fewer than 4 in any is an error."""
-
-    def count(rows: np.ndarray) -> np.ndarray:
-        return 1 + np.count_nonzero(np.diff(np.sort(rows, axis=1), axis=1), axis=1)
-
-    n_distinct = count(hashes[:, : 2 * FEW_DISTINCT])  # the first ones mostly settle it
-    unsettled = np.flatnonzero(n_distinct < FEW_DISTINCT)
-    n_distinct[unsettled] = count(hashes[unsettled])
-    if len(n_distinct) and n_distinct.min() < MIN_DISTINCT:
-        raise InvalidInputError(
-            f"the probes have only {n_distinct.min()} different hash values, which a wave of any frequency fits; give "
-            f"texts that have at least {MIN_DISTINCT}, better hundreds"
-        )
-    return n_distinct < FEW_DISTINCT
+    @property
+    def power_limit(self) -> float:
+        """The power of a wave that explains all values."""
+        return float(self.counts @ self.values**2) / 2
 
 
 def check_frequencies(frequencies: npt.ArrayLike) -> np.ndarray:
@@ -210,8 +211,8 @@ class Grid(NamedTuple):
     points: int
 
 
-def check_window(frequency: float, max_frequency: float, window: float) -> Grid:
-    """The points of the whole grid that lie in the signal's window."""
+def grids_of(frequency: float, max_frequency: float, window: float) -> tuple[Grid, Grid]:
+    """The points of the paper's grid that lie in the signal's window, and the whole grid."""
     for name, number in (("frequency", frequency), ("max_frequency", max_frequency), ("window", window)):
         if not (is_number(number) and number > 0):
             raise InvalidInputError(f"{name}={number!r} must be a finite number above 0, in radians")
@@ -228,80 +229,50 @@ def check_window(frequency: float, max_frequency: float, window: float) -> Grid:
             f"window={window:g} must hold at least one point of the grid, whose step is {step:.2g}, and leave some "
             f"out; the paper's is {WINDOW}"
         )
-    return Grid(MIN_FREQUENCY + first * step, MIN_FREQUENCY + last * step, last - first + 1)
+    inner = Grid(MIN_FREQUENCY + first * step, MIN_FREQUENCY + last * step, last - first + 1)
+    return inner, Grid(MIN_FREQUENCY, max_frequency, GRID_POINTS)
 
 
-# -- the power
+# -- the power of merged probes
 
 
-class _Sample(NamedTuple):
-    """One entry per distinct hash value."""
-
-    hashes: np.ndarray
-    means: np.ndarray
-    counts: np.ndarray
-    scale: float  # the unit of the means; 0 where they are all the same
-    few: bool
-
-
-def _merged(probes: Probes) -> _Sample:
-    few = bool(have_few_values(probes.hashes)[0])
-    hashes, inverse = np.unique(probes.hashes[0], return_inverse=True)
-    counts = np.bincount(inverse, probes.shares * probes.n_probes)
-    means = np.bincount(inverse, probes.shares * probes.values) * probes.n_probes / counts
-    varies = np.abs(means).max() > 1e-12
-    return _Sample(hashes, means, counts, probes.scale if varies else 0.0, few)
-
-
-def _power(sample: _Sample, frequencies: np.ndarray) -> np.ndarray:
+def _power(probes: Probes, frequencies: np.ndarray) -> np.ndarray:
     """astropy's power, by its exact method or, on long even grids, by its fast one."""
+    import astropy
     from astropy.timeseries import LombScargle
 
-    if not sample.scale or not len(frequencies):
+    if not probes.scale or not len(frequencies):
         return np.zeros(len(frequencies))
     # With dy = 1/√count, psd is in units of one probe: what it is without merging.
-    spectrum = LombScargle(sample.hashes, sample.means, dy=sample.counts**-0.5, normalization="psd")
-    cycles = frequencies / (2 * math.pi)
-    fast = np.full(len(frequencies), not sample.few and _is_long_and_even(frequencies))
-    fast &= frequencies >= _FAST_FROM_FREQUENCY
+    spectrum = LombScargle(probes.hashes[0], probes.values, dy=probes.counts**-0.5, normalization="psd")
+    # Press and Rybicki's algorithm, whichever astropy takes by itself: evidence must replay with later versions.
+    algorithm = {"algorithm": "fasper"} if int(astropy.__version__.split(".")[0]) >= 8 else {}
+    fast_sums: dict[str, Any] = {"method": "fast", "method_kwds": {**algorithm, "trig_sum_kwds": _PRESS_RYBICKI}}
+    steps = np.diff(frequencies)
+    even = len(steps) and steps[0] > 0 and np.abs(steps - steps[0]).max() <= 1e-9 * steps[0]
+    long = len(frequencies) >= _FAST_FROM_POINTS and len(probes.values) >= FEW_DISTINCT
+    fast = (frequencies >= _FAST_FROM_FREQUENCY) & bool(long and even)
     power = np.empty(len(frequencies))
     with np.errstate(divide="ignore", invalid="ignore"):
-        if fast.any():
-            power[fast] = spectrum.power(
-                cycles[fast], method="fast", method_kwds=_fast_options(), assume_regular_frequency=True
-            )
-        if not fast.all():
-            power[~fast] = spectrum.power(cycles[~fast], method="cython", assume_regular_frequency=True)
+        for part, how in ((fast, fast_sums), (~fast, {"method": "cython"})):
+            if part.any():
+                cycles = frequencies[part] / (2 * math.pi)
+                power[part] = spectrum.power(cycles, **how, assume_regular_frequency=True)
     # On evenly spaced hash values cosine or sine may be constant, which leaves 0/0.
-    return np.clip(np.nan_to_num(power, nan=0.0), 0.0, sample.counts @ sample.means**2 / 2)
+    return np.clip(np.nan_to_num(power, nan=0.0), 0.0, probes.power_limit)
 
 
-def _is_long_and_even(frequencies: np.ndarray) -> bool:
-    if len(frequencies) < _FAST_FROM_POINTS:
-        return False
-    steps = np.diff(frequencies)
-    return bool(steps[0] > 0 and np.abs(steps - steps[0]).max() <= 1e-9 * steps[0])
-
-
-def _fast_options() -> dict[str, Any]:
-    """Press and Rybicki's algorithm, whichever astropy takes by itself: evidence must replay with later versions."""
-    import astropy
-
-    chosen = {"algorithm": "fasper"} if int(astropy.__version__.split(".")[0]) >= 8 else {}
-    return {**chosen, "trig_sum_kwds": _PRESS_RYBICKI}
-
-
-def _sum_over(grid: Grid, sample: _Sample) -> float:
+def _sum_over(grid: Grid, probes: Probes) -> float:
     """The sum of the power over a grid.
 
     Over a fine grid it is the integral over the step and half of both ends (Euler and Maclaurin; their next term is of
     the order of 1e-9 here), and the integral is had from fewer points.
     """
-    per_cycle = _POINTS_PER_CYCLE_OF_FEW if sample.few else _POINTS_PER_CYCLE
+    per_cycle = _POINTS_PER_CYCLE_OF_FEW if len(probes.values) < FEW_DISTINCT else _POINTS_PER_CYCLE
     n = max(_LEAST_POINTS, math.ceil(per_cycle * (grid.stop - grid.start) / (2 * math.pi))) + 1
+    power = _power(probes, np.linspace(grid.start, grid.stop, min(n, grid.points)))
     if n >= grid.points:
-        return float(_power(sample, np.linspace(grid.start, grid.stop, grid.points)).sum())
-    power = _power(sample, np.linspace(grid.start, grid.stop, n))
+        return float(power.sum())
     k = len(_GREGORY)
     integral = power[k:-k].sum() + _GREGORY @ power[:k] + _GREGORY[::-1] @ power[-k:]
     return float((grid.points - 1) / (n - 1) * integral + (power[0] + power[-1]) / 2)

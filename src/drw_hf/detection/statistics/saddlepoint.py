@@ -21,37 +21,19 @@ Cumulants = Callable[[float], tuple[float, float, float]]
 
 @dataclass(frozen=True)
 class ExactTest:
-    """What a test says of one statistic.
+    """What a test says of one statistic T, a sum of independent terms under the null."""
 
-    Attributes
-    ----------
-    statistic : float
-        T.
-    log10_p : float
-        log₁₀ of the p-value: the chance that an innocent suspect's T is as large (Lugannani and Rice's estimate).
-    log10_bound : float
-        log₁₀ of the Chernoff bound, which the p-value certainly does not exceed.
-    z_score : float
-        The z at which a normal variable has this p-value; finite also where p is below the smallest float.
-    theta : float
-        The saddlepoint θ.
-    n_tokens : int
-        Terms of the sum: distinct tokens (memory test: items).
-    n_effective : float
-        How many equally important terms would make a sum like it: (Σ s_i)²/Σ s_i², s_i their standard deviations.
-    mean, sd : float
-        Mean and standard deviation of T under the null.
-    """
-
-    statistic: float
-    log10_p: float
-    log10_bound: float
-    z_score: float
-    theta: float
-    n_tokens: int
-    n_effective: float
-    mean: float
-    sd: float
+    statistic: float  # T
+    log10_p: float  # of the chance that an innocent suspect's T is as large (Lugannani and Rice's estimate)
+    log10_bound: float  # of the Chernoff bound, which the p-value certainly does not exceed
+    z_score: (
+        float  # the z at which a normal variable has this p-value; finite also where p is below the smallest float
+    )
+    theta: float  # the saddlepoint
+    n_tokens: int  # terms of the sum: distinct tokens (memory test: items)
+    n_effective: float  # so many equally important terms make a sum like it: (Σ s_i)²/Σ s_i², s_i their deviations
+    mean: float  # of T under the null
+    sd: float  # its standard deviation there
 
     @property
     def p_value(self) -> float:
@@ -74,33 +56,15 @@ def saddlepoint_test(
     unit: float = 1.0,
     span: float = 0.0,
 ) -> ExactTest:
-    """Tail probability of a sum of independent terms from its cumulant function.
+    """The tail probability of a sum of independent terms.
 
-    Parameters
-    ----------
-    cumulants : callable
-        θ → (K, K′, K″).
-    statistic : float
-        The value of the sum.
-    mean : float
-        Its mean.
-    variances : array
-        The variances of its terms.
-    theta_limit : float
-        The largest |θ| at which ``cumulants`` may be asked. Where T lies at the end of what it can reach, the bound
-        at this θ is reported.
-    unit : float
-        What the sum is measured in; the result is in absolute units.
-    span : float
-        The lattice on which the sum lives, 0 where it is continuous.
+    ``cumulants`` gives K, K′ and K″ of θ, and may be asked up to |θ| = ``theta_limit``; where T lies at the end of
+    what it can reach, the bound at this θ is reported. ``variances`` are those of the terms. ``unit`` is what the sum
+    is measured in (the result is in absolute units), ``span`` the lattice on which it lives, 0 where it is continuous.
     """
     sd = math.sqrt(float(variances.sum()))
-    moments: dict[str, Any] = {
-        "n_tokens": len(variances),
-        "mean": mean * unit,
-        "sd": sd * unit,
-        "statistic": statistic * unit,
-    }
+    moments: dict[str, Any] = {"n_tokens": len(variances), "mean": mean * unit, "sd": sd * unit}
+    moments["statistic"] = statistic * unit
     if sd == 0.0:  # no key could have given another T, so this one says nothing
         return ExactTest(log10_p=0.0, log10_bound=0.0, z_score=0.0, theta=0.0, n_effective=0.0, **moments)
     # Below the mean the lower tail is computed, by the same formulas on −T: its z is then as exact as the upper one's.
@@ -133,12 +97,7 @@ def saddlepoint_test(
 def corrected(log10_p: float, keys_tried: int = 1, suspects_tested: int = 1, looks: int = 1) -> float:
     """log₁₀ of a p-value (or bound) after Bonferroni's correction for everything that was tried, at most 0.
 
-    Parameters
-    ----------
-    log10_p : float
-        log₁₀ of the p-value of one test.
-    keys_tried, suspects_tested, looks : int
-        How many keys (users, for a ring), suspects and repeated looks at growing data there were in all.
+    That is how many keys (users, for a ring), suspects and repeated looks at growing data there were in all.
     """
     tried = {"keys_tried": keys_tried, "suspects_tested": suspects_tested, "looks": looks}
     for name, count in tried.items():
@@ -147,19 +106,12 @@ def corrected(log10_p: float, keys_tried: int = 1, suspects_tested: int = 1, loo
 
 
 def tokens_needed(result: ExactTest, level: float) -> float:
-    """How many times as many distinct tokens would bring the bound to ``level``.
+    """How many times as many distinct tokens would bring the bound to ``level``, already divided by all tests.
 
     It assumes that new tokens are like those tested: as many terms again of the same amplitudes and agreement with
     the key. K and T then grow in proportion, and so does log p. It is infinite where T speaks against the mark, at
     most 1 where the level is reached, and as uncertain as the effect itself: below a z of about 2 that is mostly
     chance.
-
-    Parameters
-    ----------
-    result : ExactTest
-        The test so far.
-    level : float
-        The level to reach, in (0, 1), already divided by the number of tests.
     """
     return math.log10(check_level(level)) / result.log10_bound if result.log10_bound < 0.0 else math.inf
 

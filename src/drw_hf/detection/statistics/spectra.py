@@ -1,26 +1,41 @@
-"""The paper's P_snr as a statistic: ``drw-psnr-2`` by astropy, ``drw-psnr-1`` by fixed nodes, as it was before."""
+"""The paper's P_snr: ``drw-psnr-2`` by astropy, ``drw-psnr-1`` by fixed nodes, as it was before."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 
 from ...keys.key import WatermarkKey
-from ..probing import Probe
-from .base import Spectrum, SpectrumStatistic, register
+from ...registry import Registry
+from ..probe import Probe
 from .nodes import p_snr_by_nodes, p_snr_many, periodogram_by_nodes
 from .periodogram import MAX_FREQUENCY, MIN_DISTINCT, p_snr, periodogram
 
 _SPECTRUM_POINTS = 2_000
 
 
-class PaperSpectrum(SpectrumStatistic):
-    """q̂_{c*} over g(v_k, x), for selected probes that were called c*."""
+@dataclass(frozen=True, eq=False)
+class Spectrum:
+    """A periodogram of values over hashes, and how far the key's frequency stands out in it."""
+
+    p_snr: float
+    hashes: np.ndarray
+    values: np.ndarray
+    frequencies: np.ndarray
+    powers: np.ndarray
+
+
+class SpectrumStatistic:
+    """A version of P_snr: of q̂_{c*} over g(v_k, x), for selected probes that were called c*.
+
+    It describes, and has no part in the verdict. Found by its name in ``SPECTRA``, and replayed by it for ever.
+    """
 
     def __init__(self, name: str, p_snr: Callable[..., float], periodogram: Callable[..., np.ndarray]) -> None:
         self.name, self._p_snr, self._periodogram = name, p_snr, periodogram
 
     def applies_to(self, probe: Probe, key: WatermarkKey) -> bool:
-        """Keys of the paper's mark."""
+        """Whether the key's mark shows in this spectrum."""
         return key.settings.mark == "cosine"
 
     def spectrum(self, probe: Probe, key: WatermarkKey) -> Spectrum:
@@ -38,7 +53,7 @@ class PaperSpectrum(SpectrumStatistic):
         return Spectrum(ratio, hashes, values, frequencies, self._periodogram(hashes, values, frequencies))
 
     def p_value(self, spectrum: Spectrum, key: WatermarkKey, n_keys: int) -> float | None:
-        """Fresh hashes for the same distinct tokens."""
+        """How often so many random keys reach this P_snr; None where there was no spectrum."""
         if not spectrum.p_snr:
             return None
         distinct, inverse = np.unique(spectrum.hashes, return_inverse=True)
@@ -61,5 +76,6 @@ def _highest(key: WatermarkKey) -> float:
     return max(MAX_FREQUENCY, 1.5 * key.frequency)
 
 
-register(PaperSpectrum("drw-psnr-1", p_snr_by_nodes, periodogram_by_nodes))
-register(PaperSpectrum("drw-psnr-2", p_snr, periodogram))
+SPECTRA: Registry[SpectrumStatistic] = Registry("P_snr")
+SPECTRA.add("drw-psnr-1", SpectrumStatistic("drw-psnr-1", p_snr_by_nodes, periodogram_by_nodes))
+SPECTRA.add("drw-psnr-2", SpectrumStatistic("drw-psnr-2", p_snr, periodogram))
