@@ -15,6 +15,7 @@ from drw_hf import DistillationArguments, KeyRing, WatermarkKey, detect, label_w
 from drw_hf.asking.predictor import KINDS
 from drw_hf.cli.main import app
 from drw_hf.detection.statistics import STATISTICS
+from drw_hf.errors import InvalidInputError
 from drw_hf.evidence import verify_evidence
 from drw_hf.extraction.attacks import ATTACKS, attack_answers
 from drw_hf.keys.hash_rules import RULES
@@ -115,6 +116,18 @@ def test_a_statistic(tmp_path):
     STATISTICS.remove("half-1")
     (check,) = [c for c in verify_evidence(tmp_path / "evidence.json", key=key).checks if "figures" in c.name]
     assert check.status == "open" and "half-1" in check.detail
+
+
+def test_a_mark_of_ones_own_is_found_by_a_statistic_of_ones_own():
+    run_example("To add a mark")
+    run_example("To add a statistic")
+    key = make_tagger_key(mark="nudge")
+    rows, clean, marked, _ = make_case(make_tagger_key(), n_rows=60)
+    found = detect(marked, rows, key=key, victim=clean)
+    assert found.statistic == "half-1" and found.p_snr > 0
+    STATISTICS.remove("half-1")
+    with pytest.raises(InvalidInputError, match="no statistic applies to this probe and the mark 'nudge'"):
+        detect(marked, rows, key=key, victim=clean)
 
 
 def test_a_predictor():

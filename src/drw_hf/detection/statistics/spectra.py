@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...keys.key import WatermarkKey
+from ...keys.settings import MARKS
 from ...registry import Registry
 from ..probe import Probe
 from .nodes import p_snr_by_nodes, p_snr_many, periodogram_by_nodes
@@ -35,8 +36,8 @@ class SpectrumStatistic:
         self.name, self._p_snr, self._periodogram = name, p_snr, periodogram
 
     def applies_to(self, probe: Probe, key: WatermarkKey) -> bool:
-        """Whether the key's mark shows in this spectrum."""
-        return key.settings.mark == "cosine"
+        """Keys of any mark that has a target class."""
+        return MARKS.get(key.mark).has_target
 
     def spectrum(self, probe: Probe, key: WatermarkKey) -> Spectrum:
         """Called c* by the victim; without one by the gold labels, without those by the suspect itself."""
