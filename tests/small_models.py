@@ -16,9 +16,9 @@ TAGS = ["O", "B-PER", "I-PER", "B-LOC"]
 VOCAB_SIZE = 64
 
 
-def make_tokenizer(**settings):
+def make_tokenizer(words=WORDS, **settings):
     """A word tokenizer with BERT's special tokens, built in memory."""
-    vocabulary = {**SPECIAL, **{word: index + len(SPECIAL) for index, word in enumerate(WORDS)}}
+    vocabulary = {**SPECIAL, **{word: index + len(SPECIAL) for index, word in enumerate(words)}}
     backend = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
     backend.normalizer = normalizers.Lowercase()
     backend.pre_tokenizer = pre_tokenizers.Whitespace()

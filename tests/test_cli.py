@@ -14,8 +14,7 @@ from pathlib import Path
 import datasets
 import pytest
 import typer
-from tokenizers import Tokenizer, models, pre_tokenizers, processors
-from transformers import AutoModelForTokenClassification, PreTrainedTokenizerFast, pipeline
+from transformers import AutoModelForTokenClassification, pipeline
 from typer.testing import CliRunner
 
 import drw_hf
@@ -42,19 +41,7 @@ TESTED_ELSEWHERE = {"demo", "reproduce"}  # they train for long
 
 
 def make_tokenizer():
-    vocabulary = {**SPECIAL, **{word: index + len(SPECIAL) for index, word in enumerate(WORDS)}}
-    backend = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
-    backend.pre_tokenizer = pre_tokenizers.Whitespace()
-    backend.post_processor = processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
-    return PreTrainedTokenizerFast(
-        tokenizer_object=backend,
-        pad_token="[PAD]",
-        unk_token="[UNK]",
-        cls_token="[CLS]",
-        sep_token="[SEP]",
-        mask_token="[MASK]",
-        model_max_length=64,
-    )
+    return make_small_tokenizer(WORDS)
 
 
 def save_model(folder, task, **settings):
