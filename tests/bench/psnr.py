@@ -13,7 +13,7 @@ from drw_hf.detection import p_snr, p_snr_many
 
 from .measure import Row, interleaved, milliseconds, ratio
 
-N_PROBES, N_KEYS = 10_000, 20
+N_PROBES, N_TOKENS, N_KEYS = 10_000, 500, 20
 CYCLES = np.linspace(0.002, 40, 200_000)
 
 
@@ -51,13 +51,15 @@ def worst_relative_error(n_cases: int = 1000, seed: int = 0) -> float:
 
 
 def bench_psnr(rounds: int) -> list[Row]:
-    """P_snr over astropy's, alone and as one of many keys."""
+    """P_snr over astropy's on all frequencies: probes of as many tokens, probes that share tokens, one of many keys."""
     rng = np.random.default_rng(0)
     hash_matrix, answers = rng.random((N_KEYS, N_PROBES)), rng.random(N_PROBES)
+    shared = rng.random(N_TOKENS)[rng.integers(N_TOKENS, size=N_PROBES)]
     times = interleaved(
         {
             "alone": lambda: p_snr(hash_matrix[0], answers),
             "many": lambda: p_snr_many(hash_matrix, answers),
+            "merged": lambda: p_snr(shared, answers),
             "astropy": lambda: astropy_p_snr(hash_matrix[0], answers),
         },
         rounds,
@@ -72,7 +74,11 @@ def bench_psnr(rounds: int) -> list[Row]:
             "median_ms": milliseconds(times[ours]),
             "astropy_median_ms": milliseconds(times["astropy"]),
         }
-        for name, ours in ((what, "alone"), (f"{what}, one of {N_KEYS} keys", "many"))
+        for name, ours in (
+            (what, "alone"),
+            (f"P_snr of {N_PROBES:,} probes of {N_TOKENS} tokens / the same", "merged"),
+            (f"{what}, one of {N_KEYS} keys", "many"),
+        )
     ]
 
 
