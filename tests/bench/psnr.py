@@ -51,7 +51,7 @@ def worst_relative_error(n_cases: int = 1000, seed: int = 0) -> float:
 
 
 def bench_psnr(rounds: int) -> list[Row]:
-    """P_snr over astropy's on all frequencies: probes of as many tokens, probes that share tokens, one of many keys."""
+    """P_snr over astropy's on all frequencies: as many tokens as probes, shared tokens, one of many keys."""
     rng = np.random.default_rng(0)
     hash_matrix, answers = rng.random((N_KEYS, N_PROBES)), rng.random(N_PROBES)
     shared = rng.random(N_TOKENS)[rng.integers(N_TOKENS, size=N_PROBES)]
