@@ -45,7 +45,7 @@ def keys(config: PreTrainedConfig) -> WatermarkKey:
     assert_type(ring, KeyRing)
     assert_type(ring.key_for("customer-42"), WatermarkKey)
     WatermarkKey.generate(config, target="positive", law="dirct")  # type: ignore[arg-type]
-    WatermarkKey.generate(config)  # type: ignore[call-arg]
+    WatermarkKey.generate(target="positive")  # type: ignore[call-arg]
     return key
 
 

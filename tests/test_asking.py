@@ -1,5 +1,7 @@
 """Asking: predictors of every kind, the options that all who ask take, answers that pass once."""
 
+import math
+
 import datasets
 import numpy as np
 import pytest
@@ -9,9 +11,9 @@ from drw_hf.asking import Predictor, RetryingPredictor, as_predictor, register_p
 from drw_hf.asking.predictor import KINDS
 from drw_hf.asking.store import Records, Store
 from drw_hf.detection import probe_suspect
-from drw_hf.errors import AnswerError, InvalidInputError, KeptAnswersError, PredictorError
+from drw_hf.errors import AnswerError, DatasetError, InvalidInputError, KeptAnswersError, PredictorError
 from drw_hf.keys.ring import KeyRing
-from small_models import make_key, make_model
+from small_models import TAGS, make_key, make_model
 
 TEXTS = ["the film was very good", "we hated the slow ending", "dull", "quite funny", "bad bad bad"]
 
@@ -93,7 +95,7 @@ def test_a_kind_that_a_user_registers_is_tried_before_the_others():
 
 
 def test_what_cannot_be_asked_is_told_what_can():
-    with pytest.raises(PredictorError, match=r"a set cannot be asked.*Predictor of your own"):
+    with pytest.raises(PredictorError, match=r"an object of type set cannot be asked.*Predictor of your own"):
         as_predictor(set())
 
 
@@ -130,6 +132,70 @@ def test_an_option_that_there_is_none_of_is_named_with_the_function(tokenizer):
     for name, call in calls.items():
         with pytest.raises(TypeError, match=rf"{name}\(\) got an unexpected keyword argument 'batchsize'"):
             call(batchsize=3)
+
+
+@pytest.mark.parametrize("wrong", [{"batch_size": 0}, {"max_retries": -1}, {"max_length": 0}, {"max_queries": 0}])
+def test_numbers_that_ask_nothing_are_refused(tokenizer, wrong):
+    (name,) = wrong
+    with pytest.raises(InvalidInputError, match=f"{name}=.*expected an integer"):
+        probe_suspect(Constant(), TEXTS, key=make_key(make_model(), tokenizer=tokenizer), tokenizer=tokenizer, **wrong)
+
+
+# -- probing
+
+
+@pytest.mark.parametrize("task", ["sequence-classification", "token-classification"])
+def test_tokenised_rows_may_have_other_columns_and_be_tensors(tokenizer, task):
+    model = make_model(task)
+    key = make_key(model, tokenizer=tokenizer)
+    rows = [dict(tokenizer(text)) for text in TEXTS]
+    dataset = datasets.Dataset.from_list([{**row, "labels": 1} for row in rows])
+    options = {"key": key, "tokenizer": tokenizer, "progress": False}
+    expected = probe_suspect(model, rows, **options)
+    for given in (
+        [{**row, "labels": 1} for row in rows],
+        dataset.with_format("torch"),
+        list(dataset.with_format("np")),
+    ):
+        assert probe_suspect(model, given, **options).digest() == expected.digest()
+    with pytest.raises(DatasetError, match="input_ids"):
+        probe_suspect(model, [{"labels": 1}], **options)
+
+
+def test_errors_name_who_failed_and_the_users_row(tokenizer):
+    class Broken(Constant):
+        said = (0.5, 0.75)
+
+    class Renamed(Constant):
+        labels = ("bad", "good")
+
+    options = {"key": make_key(make_model(), tokenizer=tokenizer), "tokenizer": tokenizer, "progress": False}
+    for victim, said in (
+        (Broken(), "the victim: row 1"),
+        (Renamed(), "the victim's.*not the model that the key was made"),
+    ):
+        with pytest.raises((AnswerError, InvalidInputError), match=said):
+            probe_suspect(Constant(), TEXTS, victim=victim, **options)
+    for suspect, said in (
+        (Renamed(), "the suspect's.*label_map"),
+        (lambda texts: ["good" for _ in texts], "the suspect: .*'good'.*label_map"),
+        (3, "the suspect: an object of type int"),
+    ):
+        with pytest.raises((AnswerError, InvalidInputError, PredictorError), match=said):
+            probe_suspect(suspect, TEXTS, **options)
+
+    class BrokenTagger(Constant):
+        labels, task = tuple(TAGS), "token-classification"
+
+        def answer(self, questions):
+            return [np.full((len(words), len(TAGS)), 0.5) for words in questions]
+
+    options["key"] = make_key(make_model("token-classification"), tokenizer=tokenizer)
+    with pytest.raises(AnswerError, match="the suspect: row 2, word 0"):
+        probe_suspect(BrokenTagger(), [[], [], ["good", "film"]], **options)
+    with pytest.raises(InvalidInputError, match="row 2 of gold"):
+        tagger = as_predictor(lambda rows: [[TAGS[0]] * len(row) for row in rows], task=BrokenTagger.task, labels=TAGS)
+        probe_suspect(tagger, [[], [], ["good"]], gold=[[], [], ["no tag"]], **options)
 
 
 # -- answers
@@ -193,11 +259,14 @@ def test_whoever_probes_reads_of_a_suspect_and_a_victim_and_of_no_teacher(tokeni
 
 def test_gold_labels_are_names_or_numbers_of_the_key(tokenizer):
     key = make_key(make_model(), tokenizer=tokenizer)
-    gold = ["positive", 0, None, -100, np.int64(1)]
-    probe = probe_suspect(Constant(), TEXTS, key=key, tokenizer=tokenizer, gold=gold, progress=False)
-    assert probe.gold.tolist() == [1, 0, -1, -1, 1]
-    for wrong in ("neutral", 2):
-        with pytest.raises(InvalidInputError, match=f"row 3 of gold holds {wrong!r}"):
+    for gold in (["positive", 0, None, -100, np.int64(1)], [1.0, 0.0, math.nan, -100.0, np.float32(1)]):
+        probe = probe_suspect(Constant(), TEXTS, key=key, tokenizer=tokenizer, gold=gold, progress=False)
+        assert probe.gold.tolist() == [1, 0, -1, -1, 1]
+    for wrong in ("neutral", 2, 0.5):
+        said = (
+            rf"row 3 of gold holds {wrong!r}.*\['negative', 'positive'\]; expected one of them or a number from 0 to 1"
+        )
+        with pytest.raises(InvalidInputError, match=said):
             probe_suspect(Constant(), TEXTS, key=key, tokenizer=tokenizer, gold=[0, 0, 0, wrong, 0], progress=False)
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from drw_hf import DistillationArguments, DistillationTrainer, label_with_teacher
 from drw_hf.errors import ConfigurationError, DatasetError, InvalidInputError
-from drw_hf.extraction.attacks import ATTACKS, attack_answers
+from drw_hf.extraction.attacks import ATTACKS, Attack, attack_answers
 from drw_hf.watermark.cosine import perturb
 from small_models import make_model, make_tokenizer, make_victim
 
@@ -99,7 +99,41 @@ def test_a_student_learns_from_the_attacked_answers(tmp_path):
     assert not torch.equal(attacked, student(labelled))
 
 
+def test_formats_and_splits_do_not_matter():
+    rows = datasets.Dataset.from_dict({"tokens": [text.split() for text in SENTENCES]})
+    labelled = label_with_teacher(make_victim("token-classification"), rows, make_tokenizer(), progress=False)
+    expected = attack_answers(labelled, ATTACKS.get("rounding"))["teacher_labels"][:]
+    assert attack_answers(labelled.with_format("torch"), "rounding").with_format(None)["teacher_labels"][:] == expected
+    splits = attack_answers(datasets.DatasetDict({"train": labelled}), "rounding")
+    assert splits["train"]["teacher_labels"][:] == expected
+
+
+def test_a_column_that_happens_to_be_called_label_does_not_matter_where_no_gold_is_learned(tmp_path):
+    rows = datasets.Dataset.from_dict({"text": SENTENCES, "label": [0.5, 4, 7]})
+    settings = {"report_to": [], "use_cpu": True, "disable_tqdm": True, "save_strategy": "no"}
+    arguments = DistillationArguments(str(tmp_path), **settings, attack="floor")
+    options = {"teacher": make_victim(), "train_dataset": rows, "processing_class": make_tokenizer()}
+    trainer = DistillationTrainer(make_model(seed=9), arguments, **options)
+    trainer.train()
+    trainer.create_model_card()
+    assert "after the attack 'floor'" in (tmp_path / "README.md").read_text()
+    with pytest.raises(ConfigurationError, match="compute_loss_func would never be called"):
+        DistillationTrainer(make_model(seed=9), arguments, **options, compute_loss_func=lambda *a, **k: 0)
+
+
 def test_what_cannot_be_attacked_is_refused(tmp_path):
+    class Wrong(Attack):
+        name = "wrong"
+
+        def change_answers(self, probabilities):
+            return 3 * probabilities
+
+    rows = datasets.Dataset.from_dict({"text": SENTENCES})
+    labelled = label_with_teacher(make_victim(), rows, make_tokenizer(), progress=False)
+    with pytest.raises(InvalidInputError, match="what the attack 'wrong' made is NaN, negative or does not sum"):
+        attack_answers(labelled, Wrong())
+    with pytest.raises(DatasetError, match="no teacher_labels to attack"):
+        attack_answers(labelled.remove_columns("teacher_labels"), "floor")
     with pytest.raises(ConfigurationError, match=r"no attack 'flor'; choose one of .*'floor'"):
         DistillationArguments(str(tmp_path), attack="flor")
     with pytest.raises(ConfigurationError, match="requery=True keeps none"):

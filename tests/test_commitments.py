@@ -2,6 +2,7 @@
 
 import json
 import logging
+import sys
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -13,6 +14,7 @@ from drw_hf.evidence.commitments import (
     CommitmentRecord,
     NotCommitted,
     commitment_files,
+    missing_files,
     publish_commitment,
     verify_commitment,
 )
@@ -468,3 +470,13 @@ def test_our_own_errors_and_strangers_pass_unchanged():
         with pytest.raises(type(error)) as caught, hub_errors(REPO):
             raise error
         assert caught.value is error
+
+
+def test_a_stamp_that_was_asked_for_is_never_taken_for_there_unread(monkeypatch):
+    """Without the package that reads stamps, whoever asked for one must hear of it; the others lose nothing."""
+    monkeypatch.setitem(sys.modules, "rfc3161_client", None)
+    digits = "a" * 64
+    there = commitment_files(digits, b"<html>404</html>")
+    assert missing_files(digits, REPO, there.get) == {}
+    with pytest.raises(TimestampError, match="rfc3161-client"):
+        missing_files(digits, REPO, there.get, "https://tsa.example")

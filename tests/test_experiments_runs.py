@@ -380,7 +380,8 @@ def test_who_waits_hears_of_new_lines_and_ends_with_the_workers(tmp_path, start)
     process = start(tmp_path, seconds=0.02)
     process.poll = lambda: process.exitcode
     watch(run, [process], lambda: heard.append(len(run.done())))
-    assert heard == sorted(set(heard)) and len(heard) > 2
+    # A line may come between the look that found a change and the count here: then the same count is heard again.
+    assert heard == sorted(heard) and len(set(heard)) > 2
     assert heard[-1] == len(run.jobs) + 1
 
 

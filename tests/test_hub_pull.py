@@ -371,6 +371,9 @@ def test_a_pointer_survives_a_squashed_history(hub):
             for wrong in (
                 {"repo_id": "../../etc"},
                 {"repo_id": 5},
+                {"repo_id": None},
+                {"subfolder": None},
+                {"revision": int("1" * 40)},
                 {"revision": "main"},
                 {"subfolder": "../../.."},
                 {"subfolder": "/etc"},

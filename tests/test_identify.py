@@ -460,8 +460,11 @@ def test_a_file_of_another_search_is_refused(ring, probe, innocent, tmp_path):
     assert path.read_bytes() == before
     (tmp_path / "other").write_text("not a data base, but long enough to look like something else" * 20)
     for wrong in (tmp_path / "other", tmp_path / "other" / "below", tmp_path):
-        with pytest.raises(InvalidInputError, match="resume="):
+        with pytest.raises(
+            InvalidInputError, match=r"is not a file that a search was recorded in \(\w+\); give"
+        ) as caught:
             search(probe, ring, USERS[:100], resume=wrong)
+        assert "backup" not in str(caught.value)
     assert "secret" not in str(before) and bytes(range(32)) not in before
 
 
@@ -572,6 +575,7 @@ def test_bad_settings_are_refused(ring, probe):
         ({"texts": ["a"]}, "leave them out"),
         ({"victim": [1]}, "leave them out"),
         ({"gold": [1]}, "leave them out"),
+        ({"batch_size": 3}, "leave them out"),
         ({"logged": [1]}, "logged"),
         ({"key": key}, "key="),
         ({"ring": key}, "detect"),

@@ -4,6 +4,7 @@ import dataclasses
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -104,11 +105,27 @@ def test_a_mark_must_be_known_and_get_its_own_settings(nudge):
         key.replace(settings=MarkSettings(mark="nudge", target=1))
 
 
+def test_every_setting_of_a_mark_can_be_committed_to(nudge):
+    @dataclasses.dataclass(frozen=True, kw_only=True)
+    class Shadowing(MarkSettings):
+        labels: tuple = ("q", "r")
+        arrays: float = 1.0
+
+    with pytest.raises(InvalidKeyError, match=r"Shadowing has settings named \['arrays', 'labels'\]"):
+        register_mark(type("Shadow", (nudge,), {"name": "shadow", "settings_class": Shadowing}))
+    assert "shadow" not in MARKS
+    with pytest.raises(InvalidKeyError, match="push is a float32, which cannot be saved in a key"):
+        make_key(make_model(), mark="nudge", push=np.float32(0.5))
+    key = make_key(make_model())
+    assert key.replace(vocab_size=np.int64(64)).commitment() == key.commitment()
+
+
 def test_a_mark_may_do_without_a_target_class(nudge):
     with pytest.raises(InvalidKeyError, match="target=None"):
         make_key(make_model(), target=None, mark="nudge")
     nudge.has_target = False
     assert make_key(make_model(), target=None, mark="nudge").target == 0
+    assert WatermarkKey.generate(make_model(), special_token_ids=[0], mark="nudge").target == 0
     assert make_key(make_model(), target="positive", mark="nudge").target == 1
 
 

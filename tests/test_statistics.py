@@ -140,3 +140,24 @@ def test_evidence_without_a_version_of_p_snr_is_replayed_by_the_nodes(key, probe
     monkeypatch.setattr(nodes, "spectrum", lambda *given: asked.append(1) or spectrum(*given))
     assert figures_check(tmp_path / "evidence.json", key).status == "passed" and asked
     assert "p_snr" not in DetectionResult.load(tmp_path / "evidence.json").settings
+
+
+def test_evidence_may_not_name_a_statistic_that_is_not_for_its_probe(key, probe, tmp_path):
+    """An owner would have as many tests as there are statistics, and declare one."""
+    logged = dataclasses.replace(probe, logged=probe.suspect.argmax(1))
+    made = verdict_on(logged, key, Corrections(), 1e-3, statistic=STATISTICS.get("drw-exact-1"))
+    dataclasses.replace(made, mac=authenticate(made.document(), key)).save(tmp_path / "evidence.json")
+    check = figures_check(tmp_path / "evidence.json", key)
+    assert check.status == "failed" and "drw-exact-1 is not for this probe" in check.detail
+
+
+def test_an_older_statistic_is_replayed_and_its_choice_is_the_owners_word(key, probe, tmp_path):
+    detect(probe, key=key).save(tmp_path / "evidence.json")
+    believed = "The statistic was chosen before its result was seen: there is a newer one for such a probe."
+    assert believed not in verify_evidence(tmp_path / "evidence.json", key=key).not_checked
+    register(HalfStatistic())
+    try:
+        assert figures_check(tmp_path / "evidence.json", key).status == "passed"
+        assert believed in verify_evidence(tmp_path / "evidence.json", key=key).not_checked
+    finally:
+        STATISTICS.remove(HalfStatistic.name)

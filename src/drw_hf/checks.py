@@ -86,7 +86,10 @@ def distributions(name: str, values: Any, n_dims: int = 2) -> np.ndarray:
 
 def is_number(value: Any) -> bool:
     """Whether this is a finite real number, and not a truth value."""
-    return isinstance(value, numbers.Real) and not isinstance(value, bool) and math.isfinite(value)
+    try:
+        return isinstance(value, numbers.Real) and not isinstance(value, bool) and math.isfinite(value)
+    except OverflowError:  # an integer beyond all floats
+        return False
 
 
 def in_range(
@@ -182,12 +185,18 @@ def class_numbers(feature: Any, labels: Sequence[str], column: str) -> dict[Any,
 def label_number(
     label: Any, known: Mapping[Any, int], where: str, missing: int = -1, error: type[DrwError] = DatasetError
 ) -> int:
-    """The class number of one label by :func:`class_numbers`; ``missing`` for one that is not there (None, −1, −100).
+    """The class number of one label by :func:`class_numbers`; ``missing`` for one that is not there.
 
-    ``where`` names its place in messages, like ``"row 3 of the column 'label'"``.
+    Those are None, NaN, −1 and −100. A column in which some are missing comes as floats, so 1.0 is 1. ``where`` names
+    the label's place in messages, like ``"row 3 of the column 'label'"``.
     """
+    if isinstance(label, float | np.floating) and (math.isnan(label) or label.is_integer()):
+        label = None if math.isnan(label) else int(label)
     if label is None or (isinstance(label, int | np.integer) and label in NO_LABEL):
         return missing
     if not isinstance(label, str | int | np.integer) or label not in known:
-        raise error(f"{where} holds {label!r}, which is none of the labels {list(known)}")
+        names = [name for name in known if isinstance(name, str)]
+        by_name = f" {names}; expected one of them or" if names else "; expected"
+        last = len(known) - len(names) - 1
+        raise error(f"{where} holds {label!r}, which is none of the labels{by_name} a number from 0 to {last}")
     return known[label]

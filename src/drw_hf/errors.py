@@ -73,6 +73,10 @@ class KeptAnswersError(DrwError, OSError):
     """Answers that were kept on disk cannot be read or added to: the file is damaged, or the disk is full."""
 
 
+class OtherRecordsError(KeptAnswersError):
+    """A file of answers or scores is sound, but belongs to something else."""
+
+
 class FileNotWrittenError(DrwError, OSError):
     """A result, a probe or a report could not be written; what was there before is still there."""
 

@@ -33,28 +33,36 @@ _LABELS_FILE = "labels.json"
 _BATCHES_SORTED_AT_ONCE = 200
 
 
-def ask(predictor: Predictor, questions: list[Question], options: AskingOptions, who: str) -> list[np.ndarray]:
-    """What a predictor says to questions, from disk where it was asked before; ``who`` is for the progress bar."""
+def ask(
+    predictor: Predictor, questions: list[Question], numbers: Sequence[int], options: AskingOptions, who: str
+) -> list[np.ndarray]:
+    """What a predictor says to questions, from disk where it was asked before.
+
+    ``numbers`` are those that errors call the questions by; ``who`` is for the progress bar.
+    """
     content = json.dumps(questions, default=lambda value: np.asarray(value).tolist())
     digest = hashlib.blake2b(content.encode(), digest_size=16).hexdigest()
     with answers_folder(predictor, ["probe", digest], options) as (folder, _):
-        ask_the_rest(predictor, len(questions), lambda rows: [questions[row] for row in rows], folder, options, who)
+        ask_the_rest(predictor, numbers, lambda rows: [questions[row] for row in rows], folder, options, who)
         return kept_answers(folder, 0, len(questions))
 
 
 def ask_the_rest(
     predictor: Predictor,
-    n_questions: int,
+    numbers: Sequence[int],
     questions_at: Callable[[list[int]], list[Question]],
     folder: Path,
     options: AskingOptions,
     who: str,
 ) -> None:
-    """Ask the questions that the folder holds no answer to yet; each process its share."""
+    """Ask the questions that the folder holds no answer to yet; each process its share.
+
+    ``numbers``, one per question, are those that errors call them by.
+    """
     from accelerate import PartialState
     from tqdm.auto import tqdm
 
-    state = PartialState()
+    state, n_questions = PartialState(), len(numbers)
     names = kept_labels(folder)  # before anything is asked: where they are damaged, the answers are worth nothing
     predictor.labels = predictor.labels or names
     answered: set[int] = set()
@@ -73,7 +81,7 @@ def ask_the_rest(
             batches = in_batches(predictor, questions_at, todo, options["batch_size"])
             for number, (rows, questions) in enumerate(batches):
                 if number % state.num_processes == state.process_index:
-                    answers = predictor.checked_answers(questions, rows)
+                    answers = predictor.checked_answers(questions, [numbers[row] for row in rows])
                     _keep_labels(predictor, folder)
                     widths = [answer.shape[-1] * (answer.ndim - 1) for answer in answers]
                     store.write(zip(rows, widths, answers, strict=True))

@@ -103,7 +103,7 @@ def _label(predictor: Predictor, dataset: Any, options: AskingOptions) -> Any:
             def questions_at(rows: list[int]) -> list[Any]:
                 return questions_of(dataset.select(rows).select_columns(columns).to_dict(), columns)
 
-            ask_the_rest(predictor, len(dataset), questions_at, folder, options, predictor.public_name)
+            ask_the_rest(predictor, range(len(dataset)), questions_at, folder, options, predictor.public_name)
         predictor.labels = predictor.labels or kept_labels(folder)
         fingerprint = fingerprint or datasets.fingerprint.generate_random_fingerprint()
         return _attach(predictor, dataset, finished, fingerprint, options["progress"])

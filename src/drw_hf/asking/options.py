@@ -4,7 +4,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict
 
-from ..checks import check_options
+from ..checks import check_options, whole_number
 
 
 class AskingOptions(TypedDict, total=False):
@@ -17,7 +17,8 @@ class AskingOptions(TypedDict, total=False):
     batch_size : int
         Questions asked at once; 32 by default.
     max_length : int, optional
-        Truncate questions to this many tokens; by default the limit of the model that is asked.
+        Truncate questions to this many tokens; by default the limit of the model that is asked. Where a suspect is
+        probed, it limits the owner's tokens, by which the key hashes; the suspect reads as much as it can.
     max_retries : int
         How often a service that fails in a way that may pass is asked again, with growing pauses; 5 by default.
     cache_dir : path, optional
@@ -47,4 +48,7 @@ def asking_options(function: str, given: Mapping[str, Any], known: Any = AskingO
     """All options of asking, as given to a function that takes the options of the TypedDict ``known``."""
     check_options(function, given, known)
     options = {name: given.get(name, DEFAULTS.get(name)) for name in AskingOptions.__annotations__}
+    for name, least in (("batch_size", 1), ("max_retries", 0), ("max_length", 1)):
+        if name != "max_length" or options[name] is not None:
+            whole_number(name, options[name], least)
     return AskingOptions(**options)  # type: ignore[typeddict-item]  # mypy does not follow the names

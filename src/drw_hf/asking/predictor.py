@@ -115,7 +115,7 @@ class Predictor(ABC):
                 place = f", word {int(np.argmax(wrong))}" if by_word else ""
                 raise AnswerError(
                     f"row {row}{place}: the probabilities of {self.name} are NaN, negative or do not sum to one; what "
-                    "was answered before is kept, repair the model and call again"
+                    "was answered before is kept, call again once it answers with probabilities"
                 )
         return checked
 
@@ -217,8 +217,9 @@ def as_predictor(
         if fits(thing):
             return make(thing, tokenizer, options)
     raise PredictorError(
-        f"a {type(thing).__name__} cannot be asked; give a model, a path or repo id, a pipeline, an InferenceClient, "
-        "a callable from a list of texts to a list of {label: score} or labels, or a Predictor of your own"
+        f"an object of type {type(thing).__name__} cannot be asked; give a model, a path or repo id, a pipeline, an "
+        "InferenceClient, a callable from a list of texts to a list of {label: score} or labels, or a Predictor of "
+        "your own"
     )
 
 

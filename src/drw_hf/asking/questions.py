@@ -68,10 +68,16 @@ def find_gold_column(column_names: Sequence[str], task: Task, wanted: str | None
 def questions_of(rows: Mapping[str, Sequence[Any]], columns: Sequence[str]) -> list[Question]:
     """A batch of rows (columns of lists) as questions."""
     if columns[0] == "input_ids":
-        return [dict(zip(columns, values, strict=True)) for values in zip(*(rows[c] for c in columns), strict=True)]
+        values = zip(*(rows[name] for name in columns), strict=True)
+        return [tokenised_row(dict(zip(columns, row, strict=True))) for row in values]
     if len(columns) == 2:
         return list(zip(rows[columns[0]], rows[columns[1]], strict=True))
     return list(rows[columns[0]])
+
+
+def tokenised_row(row: Mapping[str, Any]) -> dict[str, list[int]]:
+    """Of a row with ``input_ids`` what a model is asked, in plain integers: other columns are no question."""
+    return {name: [int(number) for number in row[name]] for name in row if name in _TOKENISED}
 
 
 def rough_length(question: Question) -> int:

@@ -45,8 +45,9 @@ class RetryingPredictor(Predictor):
                 if pause is None:
                     raise
                 if attempt == self.max_retries:
+                    times = "1 time" if attempt == 0 else f"{attempt + 1} times in a row"
                     raise PredictorError(
-                        f"{self.name} failed {attempt + 1} times in a row, last with {type(error).__name__}; call "
+                        f"{self.name} failed {times}, last with {type(error).__name__}; call "
                         "again (with cache_dir=, if there was none) to go on from here"
                     ) from error
                 self.sleep(pause)
@@ -92,7 +93,10 @@ class CallablePredictor(RetryingPredictor):
         """``{label: score}`` in the order of the labels, or a label alone as certainty."""
         scores = answer if isinstance(answer, Mapping) else {answer: 1.0}
         for label in scores.keys() - set(labels):
-            raise AnswerError(f"{self.name} answered {label!r}, which is none of the labels {list(labels)}")
+            raise AnswerError(
+                f"{self.name} answered {label!r}, which is none of the labels {list(labels)}; pass all of a teacher's "
+                "in labels=[...], and a suspect's renamed ones in label_map={suspect's label: key's label}"
+            )
         return np.array([scores.get(label, 0.0) for label in labels], dtype=np.float32)
 
     def fingerprint(self) -> str | None:

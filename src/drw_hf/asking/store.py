@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from filelock import FileLock, Timeout
 
-from ..errors import KeptAnswersError
+from ..errors import KeptAnswersError, OtherRecordsError
 
 logger = logging.getLogger(__name__)
 
@@ -56,7 +56,7 @@ class Store:
                 self._connection.execute("INSERT INTO about VALUES (?)", (content,))
         if known is not None and known[0] != content:
             self._connection.close()
-            raise KeptAnswersError(f"{self.path} holds the {self.records.what} of another {self.records.purpose}")
+            raise OtherRecordsError(f"{self.path} holds the {self.records.what} of another {self.records.purpose}")
 
     def write(self, records: Iterable[tuple[int, int | bytes, np.ndarray]]) -> None:
         """Keep a batch of numbers, notes and arrays: all of it or, after a crash, none."""

@@ -93,6 +93,7 @@ def distill(
     trainer.save_model()
     document = {
         "path": str(output),
+        "attack": attack,
         "rows": len(rows),
         "steps": trainer.state.global_step,
         "epochs": trainer.state.epoch,
@@ -100,8 +101,8 @@ def distill(
         "seconds": metrics["train_runtime"],
     }
     text = (
-        f"Trained {student} on the answers in {data} ({len(rows)} rows, {document['steps']} steps, loss "
-        f"{document['loss']:.4f}); the student is in {output}."
+        f"Trained {student} on the answers in {data}{f' after the attack {attack}' if attack else ''} ({len(rows)} "
+        f"rows, {document['steps']} steps, loss {document['loss']:.4f}); the student is in {output}."
     )
     return Outcome(document, text)
 

@@ -23,10 +23,18 @@ from ..asking.questions import (
     max_length_of,
     places_of_words,
     questions_of,
+    tokenised_row,
     tokenize,
 )
-from ..checks import are_distributions, check_options, class_numbers, label_number
-from ..errors import AnswerError, DatasetError, InvalidInputError, KeyMismatchError
+from ..checks import are_distributions, check_options, class_numbers, label_number, whole_number
+from ..errors import (
+    AnswerError,
+    ConfigurationError,
+    DatasetError,
+    InvalidInputError,
+    KeyMismatchError,
+    PredictorError,
+)
 from ..keys.binding import tokenizer_fingerprint
 from ..keys.choices import Task
 from ..keys.key import WatermarkKey
@@ -71,7 +79,9 @@ def probe_suspect(
     Of the key only the public side is read: its task, its labels, the tokenizer it belongs to. ``probing`` are the
     :class:`~drw_hf.detection.ProbingOptions`.
     """
-    options = asking_options("probe_suspect", probing, ProbingOptions)
+    options, most = asking_options("probe_suspect", probing, ProbingOptions), probing.get("max_queries")
+    if most is not None:
+        whole_number("max_queries", most)
     if tokenizer is not None and key.tokenizer_fingerprint not in (None, tokenizer_fingerprint(tokenizer)):
         raise KeyMismatchError(
             f"the key {key.fingerprint} was made with another tokenizer; give the tokenizer of the protected model "
@@ -80,6 +90,7 @@ def probe_suspect(
     given = {"gold": probing.get("gold"), "logged": logged}
     labelled = {name: list(labels) for name, labels in given.items() if labels is not None}
     if isinstance(suspect, list | tuple | np.ndarray):
+        _refuse_ignored("arrays are", {name: value for name, value in probing.items() if name != "gold"})
         return _from_answers(suspect, texts, key, victim, labelled)
     if tokenizer is None:
         raise InvalidInputError(
@@ -88,7 +99,7 @@ def probe_suspect(
     questions = _questions(texts, key.task, options["text_columns"])
     _check_lengths(labelled, len(questions))
     asked = [i for i, question in enumerate(questions) if key.task != "token-classification" or len(question)]
-    asked = asked[: probing.get("max_queries")]
+    asked = asked[:most]
     if not asked:
         raise InvalidInputError("there are no probe texts; give some hundred texts like those the model is asked")
     questions = [questions[i] for i in asked]
@@ -101,11 +112,13 @@ def probe_suspect(
     labels = [renamed.get(label, label) for label in key.labels]
     tokenizers = probing.get("suspect_tokenizer"), tokenizer
     answers = {}
-    answers["suspect"], name = _ask("the suspect", suspect, labels, tokenizers, key.task, questions, options)
+    answers["suspect"], name = _ask("the suspect", suspect, labels, tokenizers, key.task, questions, asked, options)
     if victim is not None:
         tokenizers, unmarked = (None, tokenizer), without_mark(victim)
-        answers["victim"], _ = _ask("the victim", unmarked, key.labels, tokenizers, key.task, questions, options)
-    return _assemble(key, tokens, answers, labelled, name, tokenizer_fingerprint(tokenizer))
+        answers["victim"], _ = _ask(
+            "the victim", unmarked, key.labels, tokenizers, key.task, questions, asked, options
+        )
+    return _assemble(key, tokens, answers, labelled, asked, name, tokenizer_fingerprint(tokenizer))
 
 
 def probe_of(
@@ -122,16 +135,18 @@ def probe_of(
     """A probe as it is; any other suspect is asked. ``function`` is the one that was given these options."""
     check_options(function, probing, ProbingOptions)
     if isinstance(suspect, Probe):
-        given: dict[str, Any] = {"texts": texts, "victim": victim, "logged": logged, **probing}
-        ignored = [name for name in given if given[name] is not None and name not in AskingOptions.__annotations__]
-        if ignored:
-            raise InvalidInputError(
-                f"a Probe holds its answers already, so {ignored} would have no effect; leave them out"
-            )
+        _refuse_ignored("a Probe holds its", {"texts": texts, "victim": victim, "logged": logged, **probing})
         return suspect
     if texts is None:
         raise InvalidInputError("texts are missing: give texts to probe the suspect with")
     return probe_suspect(suspect, texts, key=key, tokenizer=tokenizer, victim=victim, logged=logged, **probing)
+
+
+def _refuse_ignored(holder: str, given: Mapping[str, Any]) -> None:
+    """Refuse options for which it is too late; that of progress bars harms nobody."""
+    ignored = [name for name, value in given.items() if value is not None and name != "progress"]
+    if ignored:
+        raise InvalidInputError(f"{holder} answers already, so {ignored} would have no effect; leave them out")
 
 
 # -- asking
@@ -150,23 +165,34 @@ def _ask(
     tokenizers: tuple[Any, Any],
     task: Task,
     questions: list[Question],
+    numbers: Sequence[int],
     options: AskingOptions,
 ) -> tuple[list[np.ndarray], str]:
-    """Answers in the order of ``labels``, and the name of who gave them; tokenizers: theirs if known, the owner's."""
+    """Answers in the order of ``labels``, and the name of who gave them; tokenizers: theirs if known, the owner's.
+
+    ``numbers`` are the user's numbers of the questions.
+    """
     own, owners = tokenizers
     if own is None and isinstance(asked, torch.nn.Module):
         own = owners  # a bare model says nothing of its tokenizer
-    predictor = as_predictor(asked, own, task=task, labels=labels, max_retries=options["max_retries"])
-    if are_tokenised(questions) and isinstance(predictor, ModelPredictor):
-        if tokenizer_fingerprint(predictor.tokenizer) != tokenizer_fingerprint(owners):
-            raise InvalidInputError(f"tokenised rows are the owner's tokens, which {who} does not read; give texts")
-    answers = ask(predictor, questions, options, who)
+    try:
+        predictor = as_predictor(asked, own, task=task, labels=labels, max_retries=options["max_retries"])
+        if are_tokenised(questions) and isinstance(predictor, ModelPredictor):
+            if tokenizer_fingerprint(predictor.tokenizer) != tokenizer_fingerprint(owners):
+                raise InvalidInputError(
+                    f"tokenised rows are the owner's tokens, which {who} does not read; give texts"
+                )
+        answers = ask(predictor, questions, numbers, options, who)
+    except (AnswerError, ConfigurationError, PredictorError) as error:
+        raise type(error)(f"{who}: {error}") from error
     found = predictor.labels or ()
     missing = [label for label in labels if label not in found]
     if missing or len(found) != len(labels):
+        remedy = "pass label_map={suspect's label: key's label} for every label that was renamed"
+        if who == "the victim":
+            remedy = "this is not the model that the key was made for; give that one, or leave victim= out"
         raise InvalidInputError(
-            f"{who}'s labels {list(found)} are not the key's: {missing or list(found)} cannot be matched; pass "
-            "label_map={suspect's label: key's label} for every label that was renamed"
+            f"{who}'s labels {list(found)} are not the key's: {missing or list(found)} cannot be matched; {remedy}"
         )
     order = [found.index(label) for label in labels]
     return [answer[..., order] for answer in answers], predictor.public_name
@@ -179,9 +205,12 @@ def _questions(texts: Any, task: Task, text_columns: Any) -> list[Question]:
     """Texts, pairs, lists of words, tokenised rows or a data set as questions."""
     if hasattr(texts, "column_names"):
         columns = find_text_columns(texts.column_names, task, text_columns)
+        texts = texts.with_format(None)  # no tensors
         questions = questions_of({name: texts[name][:] for name in columns}, columns)
     else:
-        questions = [dict(row) if isinstance(row, Mapping) else row for row in texts]
+        questions = [tokenised_row(row) if isinstance(row, Mapping) else row for row in texts]
+        if any(isinstance(row, dict) and "input_ids" not in row for row in questions):
+            raise DatasetError("rows that are mappings need input_ids; give tokenised rows, texts or a Dataset")
     if task == "token-classification":
         return [question.split() if isinstance(question, str) else question for question in questions]
     return [cast(tuple[str, str], tuple(q)) if isinstance(q, list) else q for q in questions]
@@ -232,16 +261,17 @@ def _assemble(
     tokens: _Tokens,
     answers: dict[str, list[np.ndarray]],
     labelled: dict[str, list[Any]],
+    asked: Sequence[int],
     name: str,
     fingerprint: str | None,
 ) -> Probe:
-    """One entry per item; words that somebody did not see are left out."""
+    """One entry per item; words that somebody did not see are left out. ``asked`` are the user's row numbers."""
     by_word = tokens.places is not None
     places = [[-1 if place is None else place for place in row] for row in tokens.places or [[-1]] * len(tokens.ids)]
     columns = {who: [np.atleast_2d(answer) for answer in theirs] for who, theirs in answers.items()}
-    columns |= {which: _numbers(which, rows, key) for which, rows in labelled.items()}
+    columns |= {which: _numbers(which, rows, asked, key) for which, rows in labelled.items()}
     for which, rows in columns.items():
-        for row, (values, words) in enumerate(zip(rows, places, strict=True)):
+        for row, values, words in zip(asked, rows, places, strict=True):
             if len(values) != len(words):
                 raise InvalidInputError(f"row {row}: {which} has {len(values)} labels for {len(words)} words")
     arrays = {which: np.concatenate(rows) for which, rows in columns.items()}
@@ -273,11 +303,11 @@ def _check_lengths(labelled: dict[str, list[Any]], n_texts: int) -> None:
             raise InvalidInputError(f"{name} has {len(labels)} entries for {n_texts} texts; give one for every text")
 
 
-def _numbers(which: str, rows: list[Any], key: WatermarkKey) -> list[np.ndarray]:
+def _numbers(which: str, rows: list[Any], asked: Sequence[int], key: WatermarkKey) -> list[np.ndarray]:
     """Gold or logged labels as class numbers of the key, an array per text; −1 for none."""
     known = class_numbers(None, key.labels, which)
     found = []
-    for row, labels in enumerate(rows):
+    for row, labels in zip(asked, rows, strict=True):
         several = labels if key.task == "token-classification" else [labels]
         several = [label.item() if hasattr(label, "item") else label for label in several]
         numbers = [label_number(label, known, f"row {row} of {which}", error=InvalidInputError) for label in several]
@@ -292,20 +322,24 @@ def _from_answers(
     suspect: Any, rows: Iterable[Any], key: WatermarkKey, victim: Any, labelled: dict[str, list[Any]]
 ) -> Probe:
     """Arrays (m,) or (len(input_ids), m) in the key's label order, beside token ids."""
-    rows = [dict(row) for row in rows]
+    rows = [tokenised_row(row) for row in rows]
     if not rows or any("input_ids" not in row for row in rows):
         raise DatasetError("answers computed elsewhere need the tokens they are of; give rows with input_ids")
     _check_lengths(labelled, len(rows))
     given = {"suspect": suspect} if victim is None else {"suspect": suspect, "victim": victim}
     answers = {who: _checked_answers(theirs, rows, key, f"the {who}") for who, theirs in given.items()}
     tokens = _of_rows(rows, key.special_token_ids, None, key.task)
-    return _assemble(key, tokens, answers, labelled, "answers gathered elsewhere", None)
+    return _assemble(key, tokens, answers, labelled, range(len(rows)), "answers gathered elsewhere", None)
 
 
 def _checked_answers(given: Any, rows: list[dict], key: WatermarkKey, whose: str) -> list[np.ndarray]:
-    n_answers = len(given) if isinstance(given, list | tuple | np.ndarray) else "no"
-    if n_answers != len(rows):
-        raise InvalidInputError(f"{whose} gave {n_answers} answers to {len(rows)} rows; give one array for every row")
+    if not isinstance(given, list | tuple | np.ndarray):
+        raise InvalidInputError(
+            f"{whose} is of type {type(given).__name__}, but the suspect is given by its answers; give {whose}'s "
+            "likewise, one array for every row"
+        )
+    if len(given) != len(rows):
+        raise InvalidInputError(f"{whose} gave {len(given)} answers to {len(rows)} rows; give one array for every row")
     by_word = key.task == "token-classification"
     answers = [np.asarray(answer, dtype=np.float32) for answer in given]
     for number, (table, row) in enumerate(zip(answers, rows, strict=True)):

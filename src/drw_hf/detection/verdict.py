@@ -9,13 +9,14 @@ from importlib.metadata import version
 from typing import Any
 
 from ..checks import check_level
-from ..errors import KeyMismatchError
+from ..errors import InvalidInputError, KeyMismatchError
 from ..keys.choices import Verdict
 from ..keys.key import WatermarkKey
 from .probing import Probe
 from .result import DetectionResult
 from .statistics import SPECTRA, STATISTICS, SpectrumStatistic, Statistic, TestOptions, newest_for
 from .statistics.saddlepoint import ExactTest, corrected, tokens_needed
+from .statistics.spectra import NO_SPECTRUM
 
 SMALLEST_EFFECT = 0.3  # the mark over the spread per token that a "not detected" must have been able to find
 SUGGESTIVE = 0.05
@@ -54,11 +55,16 @@ def verdict_on(
     check_belongs(probe, key)
     level = check_level(level)
     statistic = statistic or newest_for(STATISTICS, probe, key)
+    if statistic is None:
+        raise InvalidInputError(
+            f"no statistic applies to this probe and the mark {key.mark!r}; update drw_hf, or import the module that "
+            "registers one"
+        )
     spectrum_by = spectrum_by or newest_for(SPECTRA, probe, key)
     found = statistic.test(probe, key, options or TestOptions())
-    spectrum = spectrum_by.spectrum(probe, key)
+    spectrum = NO_SPECTRUM if spectrum_by is None else spectrum_by.spectrum(probe, key)
     snr_p = None
-    if found.null_samples is not None:
+    if found.null_samples is not None and spectrum_by is not None:
         snr_p = spectrum_by.p_value(spectrum, key, min(len(found.null_samples), _MOST_KEYS_FOR_P_SNR))
     test = found.test
     verdict, needed, explanation = judge(test, level, corrections)
@@ -94,7 +100,7 @@ def verdict_on(
         observed=test.statistic,
         suspect=probe.suspect_name,
         target_label=key.target_label,
-        settings={**key_settings(key), "p_snr": spectrum_by.name, **_NO_OPTIONS, **found.settings},
+        settings={**key_settings(key), "p_snr": spectrum_by and spectrum_by.name, **_NO_OPTIONS, **found.settings},
         versions=library_versions(),
         created_at=datetime.now(UTC).isoformat(timespec="seconds"),
         probe=probe,

@@ -23,7 +23,15 @@ from ..keys.key import WatermarkKey
 from ..keys.ring import KeyRing
 from ..repositories.history import History, Snapshot
 from ..repositories.requests import full_name, hub_errors, parse_object, read_file
-from .timestamps import Timestamp, commitment_bytes, is_stamp_of, load_roots, request_timestamp, verify_timestamp
+from .timestamps import (
+    Timestamp,
+    can_read_stamps,
+    commitment_bytes,
+    is_stamp_of,
+    load_roots,
+    request_timestamp,
+    verify_timestamp,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -160,9 +168,11 @@ def missing_files(
     text_path, stamp_path = _paths(commitment)
     text_there, stamp_there = read(text_path), read(stamp_path)
     wrong = None
+    # Who asks for a stamp must know whether one is there; who does not ask leaves what cannot be read as it is.
+    read_stamp = stamp_there is not None and (timestamp_url is not None or can_read_stamps())
     if text_there is not None and text_there.strip() != commitment_bytes(commitment):
         wrong = f"{text_path} in {repo_id} is not the commitment"
-    elif stamp_there is not None and not is_stamp_of(stamp_there, commitment):
+    elif stamp_there is not None and read_stamp and not is_stamp_of(stamp_there, commitment):
         wrong = f"{stamp_path} in {repo_id} is not a time stamp of the commitment"
     if wrong is not None:
         raise HubError(

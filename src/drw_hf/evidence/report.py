@@ -13,12 +13,12 @@ import shlex
 from datetime import timedelta
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from huggingface_hub.dataclasses import strict, validated_field
 from huggingface_hub.errors import StrictDataclassFieldValidationError
 
-from ..checks import check_level
+from ..checks import check_level, is_number
 from ..detection.result import NOT_COMMITTED, DetectionResult, as_iso, moment_of, probe_path
 from ..detection.statistics.memory import STATISTIC as MEMORY
 from ..detection.verdict import SMALLEST_EFFECT, SUGGESTIVE
@@ -124,8 +124,10 @@ def _check(result: DetectionResult) -> None:
     except StrictDataclassFieldValidationError as error:
         name, cause = str(error).split("'")[1], error.__cause__
         if isinstance(cause, TypeError):  # its own words show the value
-            kind = str(schema.__dataclass_fields__[name].type).replace("typing.", "")
-            cause = TypeError(f"expected {kind}, found a {type(getattr(result, name)).__name__}")
+            kind, value = schema.__dataclass_fields__[name].type, getattr(result, name)
+            expected = kind.__name__ if isinstance(kind, type) and not get_args(kind) else str(kind)
+            expected = expected.replace("typing.", "")
+            cause = TypeError(f"a {type(value).__name__} that is not what was expected, {expected}")
         raise InvalidInputError(f"{name} of the result: {cause}; restore the file it was read from") from None
 
 
@@ -134,7 +136,7 @@ def _schema() -> Any:
     """The fields of a result as a strict dataclass; JSON may hold a whole number in the place of any other."""
 
     def check_finite(value: float) -> None:
-        if not math.isfinite(value):
+        if not is_number(value):
             raise ValueError("it is not finite")
 
     kinds: dict[Any, Any] = {float: float | int, float | None: float | int | None, list[float]: list[float | int]}

@@ -17,7 +17,6 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Self
@@ -212,11 +211,21 @@ def verify_timestamp(token: bytes, commitment: str, trusted_roots: Sequence[str 
 
 def is_stamp_of(token: bytes, commitment: str) -> bool:
     """Whether a token claims to be of this commitment; whether the claim is true is for :func:`verify_timestamp`."""
+    _client()  # without which nobody can tell
     try:
         imprint = _signed_info(_decode(token)).message_imprint
     except TimestampError:
-        return find_spec("rfc3161_client") is None  # without which nobody can tell
+        return False
     return imprint.message == _digest(commitment_bytes(commitment), imprint.hash_algorithm)
+
+
+def can_read_stamps() -> bool:
+    """Whether the package that reads time stamps is there."""
+    try:
+        _client()
+    except TimestampError:
+        return False
+    return True
 
 
 def _client() -> ModuleType:

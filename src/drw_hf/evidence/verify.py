@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from ..detection.probing import Probe
 from ..detection.result import DetectionResult, as_iso, authenticate, moment_of, probe_path, read_document, refer_to
-from ..detection.statistics import SPECTRA, STATISTICS, TestOptions
+from ..detection.statistics import SPECTRA, STATISTICS, TestOptions, newest_for
 from ..detection.statistics.base import Kind
 from ..detection.verdict import Corrections, key_settings, verdict_on
 from ..errors import DrwError, EvidenceError, HubError, InvalidInputError
@@ -152,7 +152,7 @@ def verify_evidence(
         _check_commitment(document, key, repo_id, first_seen, **hub),
     )
     claim = f"{document['verdict']}. {document['explanation']}"
-    return Verification(claim, checks, _taken_on_trust(document, probe_or_reason))
+    return Verification(claim, checks, _taken_on_trust(document, probe_or_reason, key))
 
 
 def _read(evidence: str | os.PathLike | DetectionResult) -> tuple[dict[str, Any], Probe | str]:
@@ -177,10 +177,11 @@ def _settings_of(document: Mapping[str, Any]) -> dict[str, Any]:
     return document["settings"] if isinstance(document["settings"], dict) else {}
 
 
-def _taken_on_trust(document: Mapping[str, Any], probe: Probe | str) -> tuple[str, ...]:
+def _taken_on_trust(document: Mapping[str, Any], probe: Probe | str, key: WatermarkKey) -> tuple[str, ...]:
     """What no check can tell, of those things that this evidence rests on."""
     settings = _settings_of(document)
     victim, gold, logged = (getattr(probe, name, None) is not None for name in ("victim", "gold", "logged"))
+    newest = newest_for(STATISTICS, probe, key) if isinstance(probe, Probe) else None
     believed = {
         "The answers in the probe are the suspect's.": True,
         "The texts were not chosen by the suspect's answers, and none were left out afterwards: whoever keeps those "
@@ -190,6 +191,9 @@ def _taken_on_trust(document: Mapping[str, Any], probe: Probe | str) -> tuple[st
         "The logged labels in the probe are those that were served.": logged,
         "The logged counts are how often the tokens were asked.": bool(settings.get("logged_counts")),
         "No more keys, suspects and looks were tried than are declared.": True,
+        "The statistic was chosen before its result was seen: there is a newer one for such a probe.": newest
+        is not None
+        and newest.name != document["statistic"],
         "The suspect was not seen before the day that is declared.": document.get("suspect_first_seen") is not None,
         "The evidence was made when it says, with the library versions it names.": True,
     }
@@ -256,6 +260,16 @@ def _replay(document: Mapping[str, Any], probe: Probe | None, key: WatermarkKey)
     if counts is True or (simulated is None and document["p_snr_p_value"] is not None):
         return Check(_FIGURES, "open", "an earlier drw_hf saved the result without the counts, or keys drawn, it used")
     try:
+        statistic = _version(STATISTICS, document["statistic"])
+        p_snr = settings.get("p_snr", _FIRST_P_SNR)
+        spectrum_by = None if p_snr is None else _version(SPECTRA, p_snr)
+        if spectrum_by is None and newest_for(SPECTRA, probe, key) is not None:
+            return Check(
+                _FIGURES, "failed", "the evidence names no version of P_snr, and there are some for the key's mark"
+            )
+        for named in (statistic, spectrum_by):  # else its owner would have as many tests as there are
+            if named is not None and not named.applies_to(probe, key):
+                return Check(_FIGURES, "failed", f"{named.name} is not for this probe and the key's mark")
         bare = verdict_on(
             probe,
             key,
@@ -265,8 +279,8 @@ def _replay(document: Mapping[str, Any], probe: Probe | None, key: WatermarkKey)
                 logged_counts={int(id_): count for id_, count in counts.items()} if counts else None,
                 simulated_keys=min(simulated or 0, _MOST_SIMULATED),
             ),
-            statistic=_version(STATISTICS, document["statistic"]),
-            spectrum_by=_version(SPECTRA, settings.get("p_snr", _FIRST_P_SNR)),
+            statistic=statistic,
+            spectrum_by=spectrum_by,
         )
         result = refer_to(bare, document.get("commitment"), document.get("suspect_first_seen"))
         return json.loads(json.dumps(result.document()))

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ..asking.labelling import LABELS, PROBABILITIES
+from ..checks import distributions
 from ..errors import DatasetError
 from ..registry import Registry
 
@@ -36,29 +37,36 @@ def attack_answers(labelled: Any, attack: str | Attack) -> Any:
 
     Parameters
     ----------
-    labelled : Dataset or IterableDataset
+    labelled : Dataset, IterableDataset or DatasetDict
         Rows with ``teacher_probs`` and ``teacher_labels``. Words that were not answered stay so.
     attack : str or Attack
         An attack, or its registered name.
     """
-    done = ATTACKS.get(attack)() if isinstance(attack, str) else attack
-    if labelled.column_names is not None and PROBABILITIES not in labelled.column_names:
-        raise DatasetError(f"there is no column {PROBABILITIES} to attack; label the data with label_with_teacher")
+    chosen = ATTACKS.get(attack) if isinstance(attack, str) else attack
+    done: Attack = chosen() if isinstance(chosen, type) else chosen
+    if isinstance(labelled, dict):
+        return type(labelled)({name: attack_answers(split, done) for name, split in labelled.items()})
+    missing = {PROBABILITIES, LABELS} - set(labelled.column_names or (PROBABILITIES, LABELS))
+    if missing:
+        raise DatasetError(
+            f"there is no {' and '.join(sorted(missing))} to attack; label the data with label_with_teacher"
+        )
 
     def change(rows: dict[str, list[Any]]) -> dict[str, list[Any]]:
         changed: dict[str, list[Any]] = {PROBABILITIES: [], LABELS: []}
-        for answer, label in zip(rows[PROBABILITIES], rows[LABELS], strict=True):
+        for answer in rows[PROBABILITIES]:
             probabilities = np.array(answer, dtype=np.float64)
             table = np.atleast_2d(probabilities)
             answered = table.any(axis=1)  # a word that was not answered has zeros
             if answered.any():
-                table[answered] = done.change_answers(table[answered])
+                made = done.change_answers(table[answered])
+                table[answered] = distributions(f"what the attack {done.name!r} made", made)
             labels = np.where(answered, table.argmax(axis=1) if table.size else 0, -1)
             changed[PROBABILITIES].append(table.astype(np.float32).reshape(probabilities.shape))
-            changed[LABELS].append(labels.tolist() if isinstance(label, list) else int(labels[0]))
+            changed[LABELS].append(labels.tolist() if probabilities.ndim == 2 else int(labels[0]))
         return changed
 
-    return labelled.map(change, batched=True, features=labelled.features)
+    return labelled.with_format(None).map(change, batched=True, features=labelled.features)
 
 
 def _normalised(weights: np.ndarray, otherwise: np.ndarray) -> np.ndarray:

@@ -86,6 +86,11 @@ class DistillationTrainer(Trainer):
             raise ConfigurationError(f"args must be DistillationArguments, not {type(args).__name__}")
         if processing_class is None:
             raise ConfigurationError("processing_class is missing: give the student's tokenizer")
+        if trainer.get("compute_loss_func") is not None:
+            raise ConfigurationError(
+                "compute_loss_func would never be called: the loss is that of distillation (label_kind, temperature, "
+                "gold_weight); leave it out, or override compute_loss in a subclass"
+            )
         if args.requery and teacher is None:
             raise ConfigurationError("requery=True asks the teacher during training, but there is none; pass teacher=")
         assert args.output_dir is not None  # transformers sets one
@@ -169,6 +174,8 @@ class DistillationTrainer(Trainer):
         dataset = dataset.with_format(None)  # plain lists, whatever tensors the user looks at
         names = _column_names(dataset)
         gold = find_gold_column(names, self.task, self.gold_column)
+        if training and not self.args.gold_weight and self.gold_column is None and _holds_numbers(dataset, gold):
+            gold = None  # nobody asked for it, and numbers called "label" may be something else
         if self.args.requery and PROBABILITIES in names:
             raise ConfigurationError(f"{name} holds the teacher's answers, so requery=True would not ask; remove them")
         if PROBABILITIES not in names and self.teacher is not None and not self.args.requery:
@@ -311,6 +318,7 @@ class DistillationTrainer(Trainer):
             return
         assert self.args.output_dir is not None
         teacher = "the answers kept in the data set" if self.teacher is None else self.teacher.public_name
+        attacked = "" if self.args.attack is None else f", after the attack {self.args.attack!r}"
         learned = "labels, by cross-entropy"
         if self.args.label_kind == "soft":
             learned = f"probabilities, by KL divergence, temperature {self.args.temperature:g}"
@@ -320,7 +328,7 @@ class DistillationTrainer(Trainer):
 
 This model was distilled with `drw_hf.DistillationTrainer` from {teacher}.
 
-- learned: the teacher's {learned}
+- learned: the teacher's {learned}{attacked}
 - weight of gold labels: {self.args.gold_weight:g}
 - teacher asked: {"anew for every batch" if self.args.requery else "once, before training"}
 - labels: {", ".join(self.student_labels)}
@@ -330,6 +338,11 @@ This model was distilled with `drw_hf.DistillationTrainer` from {teacher}.
 def _at_places(values: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
     """(batch, length, m) at (batch, k) positions; whatever stands at −1 is masked by the caller."""
     return values.take_along_dim(places.clamp_min(0).unsqueeze(-1), dim=1)
+
+
+def _holds_numbers(dataset: Any, column: str | None) -> bool:
+    feature = (dataset.features or {}).get(column)
+    return class_names(feature) is None and "string" not in getattr(getattr(feature, "feature", feature), "dtype", "")
 
 
 def _column_names(dataset: Any) -> list[str]:

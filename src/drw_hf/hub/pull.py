@@ -100,10 +100,11 @@ class Pointer:
                 f"{name} has format version {document.get('version')!r}, this drw_hf reads {POINTER_VERSION}; update "
                 "drw_hf"
             )
-        fields = {field: str(document.get(field)) for field in cls.__dataclass_fields__}
+        fields: dict[str, Any] = {field: document.get(field) for field in cls.__dataclass_fields__}
         forms = {"revision": r"[0-9a-f]{40}", "commitment": r"[0-9a-f]{64}", "subfolder": r"[\w.-]+(/[\w.-]+)*|"}
-        whole = all(re.fullmatch(form, fields[field]) for field, form in forms.items())
-        if not whole or not is_hub_id(document["repo_id"]) or ".." in PurePosixPath(fields["subfolder"]).parts:
+        whole = all(isinstance(value, str) for value in fields.values()) and is_hub_id(fields["repo_id"])
+        whole = whole and all(re.fullmatch(form, fields[field]) for field, form in forms.items())
+        if not whole or ".." in PurePosixPath(fields["subfolder"]).parts:
             raise KeyPointerError(f"{name} does not point to a key, or was damaged; push the model again")
         return cls(**fields)
 

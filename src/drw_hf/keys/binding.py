@@ -57,7 +57,7 @@ class Binding:
         for name in ("labels", "special_token_ids", "separator_token_ids"):  # lists, where they come from a key file
             object.__setattr__(self, name, tuple(getattr(self, name)))
         check_choice("task", self.task, TASKS, InvalidKeyError)
-        whole_number("vocab_size", self.vocab_size, 1, InvalidKeyError)
+        object.__setattr__(self, "vocab_size", whole_number("vocab_size", self.vocab_size, 1, InvalidKeyError))
         if len(self.labels) < 2 or len(set(self.labels)) != len(self.labels):
             raise InvalidKeyError(f"labels={self.labels!r}: expected two or more distinct names")
         if not set(self.separator_token_ids) <= set(self.special_token_ids):

@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from ..errors import InvalidKeyError
+
 DOMAIN = b"drw-hf key commitment v1"
 
 
@@ -39,6 +41,18 @@ def encode(value: Any) -> bytes:
     else:
         raise TypeError(f"a key field of type {type(value).__name__} has no encoding")
     return tag + len(body).to_bytes(8, "big") + body
+
+
+def check_encodable(fields: dict[str, Any]) -> None:
+    """Refuse, by name, what no commitment could cover."""
+    for name, value in fields.items():
+        try:
+            encode(value)
+        except TypeError:
+            raise InvalidKeyError(
+                f"{name} is a {type(value).__name__}, which cannot be saved in a key; give a plain Python number, "
+                "text, list or dict"
+            ) from None
 
 
 def commit(secret: bytes, fields: dict[str, Any], domain: bytes = DOMAIN) -> str:

@@ -17,7 +17,7 @@ from ..errors import InvalidKeyError, KeyMismatchError
 from . import derivation
 from .binding import Binding, BindingOptions
 from .choices import Law, Scope, Task
-from .commitment import commit
+from .commitment import check_encodable, commit
 from .files import KEY, Content, FileKind
 from .frames import forgets_locals
 from .hash_rules import HashRule, resolve_hash_rule
@@ -108,6 +108,8 @@ class WatermarkKey(KeptSecret):
                 f"the mark {mark.name!r} needs its settings as {mark.settings_class.__name__}, not as "
                 f"{type(self.settings).__name__}"
             )
+        if mark.settings_class is not MarkSettings:  # those of the package's own have been checked one by one
+            check_encodable(self.settings.to_fields())
         mark.check(self.settings, self.binding)
         if self.arrays is None:
             return
@@ -131,7 +133,7 @@ class WatermarkKey(KeptSecret):
         cls,
         model: Any,
         *,
-        target: str | int | None,
+        target: str | int | None = None,
         tokenizer: Any = None,
         secret: bytes | None = None,
         **options: Unpack[KeyOptions],
@@ -143,8 +145,8 @@ class WatermarkKey(KeptSecret):
         model : PreTrainedModel or PreTrainedConfig
             What is to be protected: it gives the vocabulary, the labels and (by its class or
             ``config.architectures``) the task.
-        target : str, int or None
-            The target class c*, by label name or number; None for a mark without one.
+        target : str or int
+            The target class c*, by label name or number; left out for a mark without one.
         tokenizer : PreTrainedTokenizerBase, optional
             Names the special tokens, and lets the key recognise its tokenizer later.
         secret : bytes, optional
@@ -316,7 +318,7 @@ class WatermarkKey(KeptSecret):
                 arrays=own or None,
             )
             return key if {"secret", *key._fields()[0]} == fields.keys() else None
-        except (TypeError, KeyError, ValueError):
+        except (TypeError, KeyError, ValueError, OverflowError):
             return None
 
     def _tables(self) -> tuple[np.ndarray, np.ndarray]:

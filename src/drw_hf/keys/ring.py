@@ -93,7 +93,7 @@ class KeyRing(KeptSecret):
         cls,
         model: Any,
         *,
-        target: str | int | None,
+        target: str | int | None = None,
         tokenizer: Any = None,
         secret: bytes | None = None,
         **options: Unpack[KeyOptions],
@@ -360,7 +360,7 @@ class KeyRing(KeptSecret):
                 for number, epoch in enumerate(epochs)
             )
             ring.history_digests()  # fails here for what has no encoding
-        except (TypeError, KeyError, ValueError):
+        except (TypeError, KeyError, ValueError, OverflowError):
             return None
         return ring
 

@@ -16,7 +16,16 @@ import numpy as np
 from ..asking.labelling import LABELS, PROBABILITIES, UNANSWERED, label_with_teacher
 from ..asking.options import AskingOptions
 from ..asking.questions import find_gold_column
-from ..checks import check_choice, class_names, class_numbers, distributions, integers, label_number, whole_number
+from ..checks import (
+    check_choice,
+    check_options,
+    class_names,
+    class_numbers,
+    distributions,
+    integers,
+    label_number,
+    whole_number,
+)
 from ..errors import DatasetError, InvalidInputError, KeyMismatchError, MissingKeyError, UnsupportedModelError
 from ..keys.binding import labels_of
 from ..keys.choices import LABEL_KINDS, LabelKind
@@ -289,6 +298,7 @@ def predict_accuracy(
     if not isinstance(key, WatermarkKey | KeyRing | MarkSettings):
         raise InvalidInputError(f"key={type(key).__name__}: expected a WatermarkKey, a KeyRing or MarkSettings")
     protected = hasattr(model, "watermark_disabled")
+    check_options("predict_accuracy", asking, AskingOptions)
     if sample_all is None:
         sample_all = protected and model.config.sample_all
     with model.watermark_disabled() if protected else contextlib.nullcontext():
@@ -356,6 +366,7 @@ def measure_accuracy(
     column = find_gold_column(names, victim.config.task, label_column)
     if column is None:
         raise DatasetError(f"none of the columns {names} has a usual name for labels; pass label_column=...")
+    check_options("measure_accuracy", asking, AskingOptions)
     right = _right_labels(dataset, column, victim.config)
     protected = label_with_teacher(victim, dataset, tokenizer, **asking)[LABELS][:]
     with victim.watermark_disabled():

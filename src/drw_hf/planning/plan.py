@@ -20,7 +20,7 @@ import numpy as np
 import torch
 
 from ..asking.options import AskingOptions
-from ..checks import check_choice, class_number, in_range, whole_number
+from ..checks import check_choice, check_options, class_number, in_range, whole_number
 from ..detection.statistics.amplitudes import HALF_WEIGHT, LOGIT_LIMIT, MIN_TOKENS, against_others, logit
 from ..errors import InvalidInputError
 from ..keys.choices import LABEL_KINDS, LabelKind, Task
@@ -341,6 +341,7 @@ def plan_protection(
     **options
         As for :func:`plan` (``epsilons``, ``taus``, ``queries`` and so on) and for :func:`observe_traffic`.
     """
+    check_options("plan_protection", options, ProtectionOptions)
     settings = settings or MarkSettings()
     asking: dict[str, Any] = dict(options)
     planning = {name: asking.pop(name) for name in PlanOptions.__annotations__ if name in asking}

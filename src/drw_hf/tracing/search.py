@@ -28,7 +28,7 @@ from ..detection.statistics.exact import amplitudes_of, kept_counts
 from ..detection.statistics.null_law import NullLaw
 from ..detection.statistics.spectra import calls_target
 from ..detection.verdict import Corrections, check_belongs, key_settings, library_versions
-from ..errors import InvalidInputError, KeptAnswersError
+from ..errors import InvalidInputError, KeptAnswersError, OtherRecordsError
 from ..keys.frames import forgets_locals
 from ..keys.key import WatermarkKey
 from ..keys.ring import KeyRing
@@ -268,10 +268,11 @@ class _Law:
 def _open_record(path: str | os.PathLike, about: Mapping[str, Any]) -> Store:
     try:
         return Store(path, SCORES, about, mode=0o600)  # scores come from keys: for the owner alone
+    except OtherRecordsError:
+        why = "records another search: another ring, epoch, probe or setting"
     except KeptAnswersError as error:
-        raise InvalidInputError(
-            f"resume={str(path)!r} cannot be used: {error}; give another path, or delete the file to begin anew"
-        ) from None
+        why = f"is not a file that a search was recorded in ({type(error.__context__).__name__})"
+    raise InvalidInputError(f"resume={str(path)!r} {why}; give another path, or delete the file to begin anew")
 
 
 def _search(

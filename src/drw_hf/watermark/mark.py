@@ -1,5 +1,6 @@
 """`Mark`: what every mark is, and how one is registered."""
 
+import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from ..keys.ring import KeyRing
 from ..keys.settings import MARKS, MarkSettings
 from .tokens import Query, TokenView
 
+_OTHER_FIELDS = {"secret", "key_id", "ring_id", "created_at", "arrays", "arrays_digest", "epochs"}  # of a key's file
 SMALLEST_LOG = -1e4  # e to this power is 0 in float32, and unlike log 0 it has a gradient and a finite loss
 
 
@@ -129,6 +131,14 @@ def register_mark(mark: type[Mark]) -> type[Mark]:
 
     The module that does so must be imported wherever such a key is made or loaded.
     """
+    shared = {field.name for field in dataclasses.fields(MarkSettings)}
+    own = {field.name for field in dataclasses.fields(mark.settings_class)} - shared
+    taken = own & ({field.name for field in dataclasses.fields(Binding)} | _OTHER_FIELDS)
+    if taken:
+        raise InvalidKeyError(
+            f"{mark.settings_class.__name__} has settings named {sorted(taken)}, as other fields of a key are; choose "
+            "other names, or the commitment would not cover them"
+        )
     if mark.name not in MARKS or type(MARKS.get(mark.name)) is not mark:
         MARKS.add(mark.name, mark(), InvalidKeyError)
     return mark

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from ...errors import InvalidInputError
 from ...keys.key import WatermarkKey
 from ...registry import Registry
 from ..probe import Probe
@@ -99,12 +98,6 @@ def register(statistic: Statistic) -> Statistic:
     return STATISTICS.add(statistic.name, statistic)
 
 
-def newest_for(registry: Registry[Kind], probe: Probe, key: WatermarkKey) -> Kind:
+def newest_for(registry: Registry[Kind], probe: Probe, key: WatermarkKey) -> Kind | None:
     """The statistic, or version of P_snr, registered last of those that apply."""
-    for _, statistic in reversed(list(registry.items())):
-        if statistic.applies_to(probe, key):
-            return statistic
-    raise InvalidInputError(
-        f"no {registry.kind} applies to this probe and the mark {key.settings.mark!r}; update drw_hf, or import the "
-        "module that registers one"
-    )
+    return next((one for _, one in reversed(list(registry.items())) if one.applies_to(probe, key)), None)

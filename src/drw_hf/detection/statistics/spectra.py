@@ -26,6 +26,9 @@ class Spectrum:
     powers: np.ndarray
 
 
+NO_SPECTRUM = Spectrum(0.0, *[np.zeros(0)] * 4)  # of a mark that shows in none
+
+
 class SpectrumStatistic:
     """A version of P_snr: of q̂_{c*} over g(v_k, x), for selected probes that were called c*.
 
