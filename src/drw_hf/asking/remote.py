@@ -45,9 +45,8 @@ class RetryingPredictor(Predictor):
                 if pause is None:
                     raise
                 if attempt == self.max_retries:
-                    times = "1 time" if attempt == 0 else f"{attempt + 1} times in a row"
                     raise PredictorError(
-                        f"{self.name} failed {times}, last with {type(error).__name__}; call "
+                        f"{self.name} failed {attempt + 1} times in a row, last with {type(error).__name__}; call "
                         "again (with cache_dir=, if there was none) to go on from here"
                     ) from error
                 self.sleep(pause)
