@@ -207,7 +207,7 @@ def test_config_json_holds_the_commitment_and_no_parameter_of_the_key(tmp_path):
     assert config["victim_config"]["model_type"] == "bert"
     of_transformers = {"architectures", "dtype", *json.loads(make_model().config.to_json_string())}
     of_transformers |= {"problem_type"}
-    own = {"key_commitment", "label_kind", "sample_all", "sampling", "task", "victim_config"}
+    own = {"digits", "key_commitment", "label_kind", "sample_all", "sampling", "task", "victim_config"}
     assert set(config) - of_transformers == own
     text = text.replace(victim.key.commitment(), "")
     for parameter in ("17.25", "0.1875", "0.4375", "77", "paper", "target", "frequency", "second", victim.key.key_id):

@@ -5,11 +5,11 @@ import os
 import torch
 from huggingface_hub import InferenceClient
 
+from ..keys.binding import max_length_of
 from .labelling import label_with_teacher
 from .local import ModelPredictor, is_pipeline, load_predictor
 from .options import AskingOptions
 from .predictor import InferenceService, Predictor, PredictorOptions, as_predictor, register_predictor
-from .questions import max_length_of
 from .remote import CallablePredictor, ClientPredictor, RetryingPredictor
 
 __all__ = [

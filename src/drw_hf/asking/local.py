@@ -7,9 +7,9 @@ import numpy as np
 import torch
 
 from ..errors import ConfigurationError, PredictorError
-from ..keys.binding import labels_of, task_of, tokenizer_fingerprint
+from ..keys.binding import labels_of, max_length_of, task_of, tokenizer_fingerprint
 from .predictor import Predictor, PredictorOptions
-from .questions import Question, are_tokenised, ids_that_are_no_word, max_length_of, places_of_words, tokenize
+from .questions import Question, are_tokenised, ids_that_are_no_word, places_of_words, tokenize
 
 
 class ModelPredictor(Predictor):

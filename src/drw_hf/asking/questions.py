@@ -133,12 +133,3 @@ def first_positions(word_ids: Sequence[int | None], n_words: int) -> list[int | 
 def ids_that_are_no_word(tokenizer: Any) -> set[int]:
     """Special token ids, but for the unknown token: that one stands for a word, and a word has an answer."""
     return set(tokenizer.all_special_ids) - {tokenizer.unk_token_id}
-
-
-def max_length_of(tokenizer: Any, config: Any) -> int:
-    """The longest input that both the tokenizer and the model take."""
-    text_config = config.get_text_config()
-    limit = getattr(text_config, "max_position_embeddings", None) or getattr(text_config, "n_positions", None) or 512
-    if getattr(text_config, "model_type", "") in ("roberta", "xlm-roberta", "camembert"):
-        limit -= 2  # these count positions from pad_token_id + 1
-    return min(int(limit), int(getattr(tokenizer, "model_max_length", limit) or limit))

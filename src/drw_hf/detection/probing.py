@@ -20,7 +20,6 @@ from ..asking.questions import (
     are_tokenised,
     find_text_columns,
     ids_that_are_no_word,
-    max_length_of,
     places_of_words,
     questions_of,
     tokenised_row,
@@ -35,7 +34,7 @@ from ..errors import (
     KeyMismatchError,
     PredictorError,
 )
-from ..keys.binding import tokenizer_fingerprint
+from ..keys.binding import max_length_of, tokenizer_fingerprint
 from ..keys.choices import Task
 from ..keys.key import WatermarkKey
 from .probe import Probe

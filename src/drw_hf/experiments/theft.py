@@ -20,13 +20,13 @@ from transformers import (
 )
 
 from ..asking.models import PLAIN, PROTECTED
-from ..asking.questions import find_gold_column, find_text_columns, max_length_of
+from ..asking.questions import find_gold_column, find_text_columns
 from ..checks import class_numbers, numbers_of
 from ..detection.probing import Probe, probe_suspect
 from ..extraction import DistillationArguments, DistillationTrainer
 from ..extraction.preparation import Layout, lay_out
 from ..keys import KeyRing, WatermarkKey
-from ..keys.binding import labels_of
+from ..keys.binding import labels_of, max_length_of
 from ..keys.choices import LabelKind, Task
 from .corpus import SENTIMENTS, TAGS, make_sentiment_corpus, make_tagging_corpus, make_tokenizer
 from .profiles import Encoder

@@ -14,10 +14,10 @@ from transformers.trainer_utils import PredictionOutput
 from ..asking.labelling import LABELS, PROBABILITIES, label_with_teacher
 from ..asking.local import ModelPredictor
 from ..asking.predictor import Askable, Predictor, as_predictor
-from ..asking.questions import find_gold_column, find_text_columns, max_length_of
+from ..asking.questions import find_gold_column, find_text_columns
 from ..checks import class_names, class_numbers
 from ..errors import ConfigurationError, DatasetError
-from ..keys.binding import labels_of, task_of, tokenizer_fingerprint
+from ..keys.binding import labels_of, max_length_of, task_of, tokenizer_fingerprint
 from ..keys.files import refuse_model_beside_plain_key
 from .arguments import DistillationArguments
 from .attacks import attack_answers

@@ -154,6 +154,15 @@ def vocab_size_of(config: Any) -> int:
     return size
 
 
+def max_length_of(tokenizer: Any, config: Any) -> int:
+    """The longest input that both the tokenizer and the model take."""
+    text_config = config.get_text_config()
+    limit = getattr(text_config, "max_position_embeddings", None) or getattr(text_config, "n_positions", None) or 512
+    if getattr(text_config, "model_type", "") in ("roberta", "xlm-roberta", "camembert"):
+        limit -= 2  # these count positions from pad_token_id + 1
+    return min(int(limit), int(getattr(tokenizer, "model_max_length", limit) or limit))
+
+
 def tokenizer_fingerprint(tokenizer: Any) -> str:
     """SHA-256 over the vocabulary, the same for slow and fast tokenizers and for every library version."""
     n_tokens, found = _fingerprints.get(tokenizer, (None, ""))

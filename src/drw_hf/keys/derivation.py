@@ -21,6 +21,8 @@ SECRET_BYTES = 32
 BLOCK_BYTES = 16  # one AES block: two 64-bit numbers
 _SALT = b"drw-hf key derivation v1"
 TABLES = "direct/tables"
+TILT_PHASES = "tilt/phases"
+TILT_SELECTION = "tilt/selection"
 DRAWS = "hard labels"
 MATRIX = "paper/M"
 Hashes = tuple[np.ndarray, np.ndarray]  # the phase and the selection hash of some tokens
@@ -81,6 +83,29 @@ def direct_entries(secret: bytes, token_ids: np.ndarray) -> Hashes:
     """Phase and selection hashes of some tokens under law ``direct``: two independent uniform draws each."""
     pairs = to_unit_interval(keystream_blocks(subkey(secret, TABLES), token_ids)).reshape(-1, 2)
     return pairs[:, 0].copy(), pairs[:, 1].copy()
+
+
+def class_counters(token_ids: np.ndarray, n_classes: int) -> bytes:
+    """The cipher's input for one number per (token, class): a token's id in the upper half of the counter.
+
+    A block serves two classes, so the lower half is half the class, and the numbers of a class do not depend on how
+    many classes there are.
+    """
+    numbers = np.empty((len(token_ids), (n_classes + 1) // 2, 2), dtype=">u8")
+    numbers[..., 0] = token_ids[:, None]
+    numbers[..., 1] = np.arange(numbers.shape[1])
+    return numbers.tobytes()
+
+
+def class_entries(stream_key: bytes, token_ids: np.ndarray, n_classes: int) -> np.ndarray:
+    """One uniform number on [0, 1) per (token, class), shape (tokens, classes)."""
+    stream = encrypted(stream_key, class_counters(token_ids, n_classes))
+    return to_unit_interval(stream).reshape(len(token_ids), n_classes + n_classes % 2)[:, :n_classes]
+
+
+def token_entries(stream_key: bytes, token_ids: np.ndarray) -> np.ndarray:
+    """One uniform number on [0, 1) per token: the first of its block."""
+    return to_unit_interval(keystream_blocks(stream_key, token_ids))[::2]
 
 
 def paper_vectors(secret: bytes, dimension: int) -> tuple[np.ndarray, np.ndarray]:

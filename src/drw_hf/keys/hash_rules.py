@@ -83,10 +83,10 @@ def register_hash_rule(rule: type[HashRule]) -> type[HashRule]:
     return RULES.add(rule.name, rule, InvalidKeyError)
 
 
-def resolve_hash_rule(rule: "str | HashRule | None", task: str) -> HashRule:
-    """The rule a user named, or the default of the task."""
+def resolve_hash_rule(rule: "str | HashRule | None", task: str, usual: str = "second") -> HashRule:
+    """The rule a user named, or the usual one: for token tasks always ``token``."""
     if rule is None:
-        rule = "token" if task == "token-classification" else "second"
+        rule = "token" if task == "token-classification" else usual
     if isinstance(rule, str):
         check_choice("hash_rule", rule, list(RULES), InvalidKeyError)
         rule = RULES.get(rule)()
@@ -107,6 +107,16 @@ class TokenRule(HashRule):
 
     def choose(self, tokens: SentenceTokens) -> torch.Tensor:
         raise NotImplementedError("a tagger hashes every token; there is none to choose")
+
+
+@register_hash_rule
+class EveryRule(HashRule):
+    """Sentence tasks: all tokens of the text count, as for the mark ``tilt``."""
+
+    name = "every"
+
+    def choose(self, tokens: SentenceTokens) -> torch.Tensor:
+        raise NotImplementedError("every token counts; there is none to choose")
 
 
 @register_hash_rule

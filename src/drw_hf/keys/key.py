@@ -15,7 +15,7 @@ import torch
 from ..checks import class_number
 from ..errors import InvalidKeyError, KeyMismatchError
 from . import derivation
-from .binding import Binding, BindingOptions
+from .binding import Binding, BindingOptions, plain_config
 from .choices import Law, Scope, Task
 from .commitment import check_encodable, commit
 from .files import KEY, Content, FileKind
@@ -96,13 +96,13 @@ class WatermarkKey(KeptSecret):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "secret", checked_secret(self.secret))
-        rule = resolve_hash_rule(self.settings.hash_rule, self.task)
+        mark = mark_named(self.mark)
+        rule = resolve_hash_rule(self.settings.hash_rule, self.task, mark.hash_rule)
         rule.check(self.vocab_size)
         if rule is not self.settings.hash_rule:
             object.__setattr__(self, "settings", self.settings.replace(hash_rule=rule))
         if self.target >= self.num_labels:
             raise InvalidKeyError(f"target={self.target}: the model has {self.num_labels} labels, counted from 0")
-        mark = mark_named(self.mark)
         if type(self.settings) is not mark.settings_class:
             raise InvalidKeyError(
                 f"the mark {mark.name!r} needs its settings as {mark.settings_class.__name__}, not as "
@@ -358,9 +358,9 @@ def _settings_and_binding(
     chosen = dict(options)
     of_binding = {name: chosen.pop(name) for name in BindingOptions.__annotations__.keys() & options.keys()}
     binding = Binding.of(model, tokenizer, **of_binding)
-    chosen["hash_rule"] = resolve_hash_rule(chosen.get("hash_rule"), binding.task)
     mark = mark_named(chosen.get("mark", PAPERS_MARK))
-    settings = mark.settings_class(**chosen)
+    chosen["hash_rule"] = resolve_hash_rule(chosen.get("hash_rule"), binding.task, mark.hash_rule)
+    settings = mark.settings_class(**{**mark.defaults(plain_config(model), tokenizer), **chosen})
     if target is not None or mark.has_target:
         settings = settings.replace(target=class_number(target, binding.labels, error=InvalidKeyError))
     return {"settings": settings, "binding": binding}

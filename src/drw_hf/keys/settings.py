@@ -4,7 +4,7 @@ import dataclasses
 import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Self, TypedDict
+from typing import Any, ClassVar, Self, TypedDict
 
 import numpy as np
 
@@ -22,7 +22,8 @@ MARKS: Registry[Any] = Registry("mark")  # of drw_hf.watermark.Mark, which stand
 class MarkOptions(TypedDict, total=False):
     """The settings of :class:`MarkSettings` that have a default, as keyword arguments.
 
-    ``hash_rule`` may be a name: for sentence tasks ``"second"`` (the default), ``"rarest"`` or ``"keyed"``.
+    ``hash_rule`` may be a name: for sentence tasks ``"second"`` (the default), ``"rarest"`` or ``"keyed"``. From
+    ``strength`` on they are those of :class:`~drw_hf.watermark.tilt.TiltSettings` alone.
     """
 
     mark: str
@@ -33,6 +34,12 @@ class MarkOptions(TypedDict, total=False):
     dimension: int
     scope: Scope
     hash_rule: str | HashRule | None
+    strength: float
+    temperature: float
+    budget: float | None
+    max_length: int | None
+    truncation_side: str
+    pair_truncation: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +47,8 @@ class MarkSettings:
     """How answers are marked; no secret.
 
     A mark with settings of its own has a subclass (:attr:`drw_hf.watermark.Mark.settings_class`), a frozen dataclass
-    that adds them as fields with a default; they are saved in the key and covered by its commitment.
+    that adds them as fields with a default; they are saved in the key and covered by its commitment. It names those
+    of the fields below that mean nothing to it in ``unused``: they keep their default and are not saved.
 
     Attributes
     ----------
@@ -65,6 +73,8 @@ class MarkSettings:
         Which token of an input is hashed; None where it does not matter.
     """
 
+    unused: ClassVar[frozenset[str]] = frozenset()
+
     target: int = 0
     mark: str = PAPERS_MARK
     frequency: float = 16.0
@@ -76,6 +86,11 @@ class MarkSettings:
     hash_rule: HashRule | None = None
 
     def __post_init__(self) -> None:
+        fields = {field.name: field for field in dataclasses.fields(self)}
+        given = [name for name in sorted(self.unused) if getattr(self, name) != fields[name].default]
+        if given:
+            used = sorted(fields.keys() - self.unused - {"mark"})
+            raise InvalidKeyError(f"the mark {self.mark!r} has no {' and no '.join(given)}; its settings are {used}")
         # A finer cosine than 1e3 would need more of the hash than any probe has tokens.
         for name, highest, above in (("frequency", 1e3, True), ("epsilon", 1e3, False), ("tau", 1.0, False)):
             number = in_range(name, getattr(self, name), 0.0, highest, above=above, error=InvalidKeyError)
@@ -91,7 +106,8 @@ class MarkSettings:
 
     def to_fields(self) -> dict[str, Any]:
         """What a key saves and commits to, JSON-able; the arrays of the hash rule are kept apart."""
-        fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        names = (field.name for field in dataclasses.fields(self))
+        fields = {name: getattr(self, name) for name in names if name not in self.unused}
         if self.mark == PAPERS_MARK:  # keys did not name their mark when there was one only, and must not change
             del fields["mark"]
         rule = self.hash_rule

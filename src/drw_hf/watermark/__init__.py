@@ -6,6 +6,7 @@ from .configuration import WatermarkedConfig
 from .cosine import CosineMark
 from .mark import Mark, register_mark
 from .modeling import WatermarkedModelForSequenceClassification, WatermarkedModelForTokenClassification
+from .tilt import TiltMark, TiltSettings
 
 AutoConfig.register(WatermarkedConfig.model_type, WatermarkedConfig, exist_ok=True)
 AutoModelForSequenceClassification.register(
@@ -16,6 +17,8 @@ AutoModelForTokenClassification.register(WatermarkedConfig, WatermarkedModelForT
 __all__ = [
     "CosineMark",
     "Mark",
+    "TiltMark",
+    "TiltSettings",
     "WatermarkedConfig",
     "WatermarkedModelForSequenceClassification",
     "WatermarkedModelForTokenClassification",

@@ -11,6 +11,7 @@ from transformers.configuration_utils import SubConfigSpec
 from ..checks import check_choice
 from ..errors import ConfigurationError
 from ..keys.choices import LABEL_KINDS, SAMPLINGS, TASKS
+from .rounding import MOST_DIGITS
 
 # What users set on a model's config and expect to reach the model: kept equal outside and inside.
 _SHARED = ("id2label", "label2id", "problem_type", "output_hidden_states", "return_dict", "pad_token_id", "use_cache")
@@ -52,6 +53,8 @@ class WatermarkedConfig(PreTrainedConfig):
         in every call.
     sample_all : bool
         Draw the hard labels of unmarked answers too (from p̂), as the paper's code does; by default they are argmax.
+    digits : int
+        To how many digits the probabilities of soft answers are rounded, 1 to 6; 0 for not at all.
     key_commitment : str
         The commitment of the key the model was protected with.
     """
@@ -67,6 +70,7 @@ class WatermarkedConfig(PreTrainedConfig):
     label_kind: str = "soft"
     sampling: str = "keyed"
     sample_all: bool = False
+    digits: int = 0
     key_commitment: str | None = None
 
     def __post_init__(self, **kwargs: Any) -> None:
@@ -85,6 +89,11 @@ class WatermarkedConfig(PreTrainedConfig):
             check_choice("task", self.task, TASKS, ConfigurationError)
         if not isinstance(self.sample_all, bool):
             raise ConfigurationError(f"sample_all={self.sample_all!r}: expected True or False")
+        if isinstance(self.digits, bool) or self.digits not in range(MOST_DIGITS + 1):
+            raise ConfigurationError(
+                f"digits={self.digits!r}: expected a whole number up to {MOST_DIGITS}, or 0 for scores that are not "
+                "rounded"
+            )
 
     @classmethod
     def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> Any:

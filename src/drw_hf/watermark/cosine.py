@@ -9,8 +9,11 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from ..errors import InvalidKeyError
+from ..keys.binding import Binding
 from ..keys.derivation import TABLES, counters, encrypted, to_unit_interval
 from ..keys.key import WatermarkKey
+from ..keys.settings import MarkSettings
 from .mark import SMALLEST_LOG, Mark, RingUsers, by_group, register_mark
 from .tokens import ORDINARY, Query, TokenView, hashed_tokens, on_device, token_kinds
 
@@ -69,6 +72,13 @@ class CosineMark(Mark):
 
     name = "cosine"
     draws_hard_answers = True
+
+    def check(self, settings: MarkSettings, binding: Binding) -> None:
+        if settings.hash_rule is not None and settings.hash_rule.name == "every":
+            raise InvalidKeyError(
+                "the mark 'cosine' hashes one token per text, and the hash rule 'every' chooses none; take 'second', "
+                "'rarest' or 'keyed'"
+            )
 
     def apply(self, logits: Tensor, query: Query, view: TokenView, key: WatermarkKey) -> tuple[Tensor, Tensor]:
         return _marked(logits, *_hashed(query, view, key), key.target, key.epsilon, key.scope == "all")

@@ -64,6 +64,10 @@ class Mark(ABC):
         each with a default. They are given by name when a key is made, saved in it and covered by its commitment.
     has_target : bool
         Whether one class is the target (``key.target``); False for marks that every class carries.
+    hash_rule : str
+        The hash rule that keys for sentence tasks have unless another one is asked for.
+    digits : int
+        To how many digits scores are rounded unless something else is asked for; 0 for not at all.
     draws_hard_answers : bool
         How hard labels come from ŷ. True: a marked item's label is drawn from it, by a keyed function of the text.
         False: it is the class of highest ŷ.
@@ -72,7 +76,13 @@ class Mark(ABC):
     name: ClassVar[str]
     settings_class: ClassVar[type[MarkSettings]] = MarkSettings
     has_target: ClassVar[bool] = True
+    hash_rule: ClassVar[str] = "second"
+    digits: ClassVar[int] = 0
     draws_hard_answers: ClassVar[bool] = False
+
+    def defaults(self, config: Any, tokenizer: Any) -> dict[str, Any]:
+        """Settings that come from the model's configuration and its tokenizer (None where it is not known)."""
+        return {}
 
     def check(self, settings: MarkSettings, binding: Binding) -> None:  # noqa: B027 (most marks suit every model)
         """Raise :class:`~drw_hf.errors.InvalidKeyError` for settings that do not suit the mark, or the model."""

@@ -14,6 +14,7 @@ from ..keys.derivation import DRAWS
 from ..keys.key import WatermarkKey
 from ..keys.settings import MARKS
 from .mark import Mark, RingUsers, by_group
+from .rounding import rounded
 from .sampling import draw, hard_output, keyed_uniforms, text_messages
 from .tokens import Query, TokenView, view_tokens
 
@@ -27,6 +28,7 @@ class OutputOptions:
     label_kind: LabelKind = "soft"
     sampling: Sampling = "keyed"
     sample_all: bool = False
+    digits: int = 0
 
 
 def protect(
@@ -64,7 +66,7 @@ def protect(
             "model's weights and dtype (float16 overflows easily) and the inputs"
         )
     if options.label_kind == "soft":
-        return log_y
+        return rounded(log_y, options.digits) if options.digits else log_y
     labels = (logits if mark.draws_hard_answers else log_y).argmax(dim=-1)
     sampled = answers if options.sample_all else marked if mark.draws_hard_answers else torch.zeros_like(marked)
     if sampled.any():

@@ -25,6 +25,7 @@ from ..keys.frames import forgets_locals
 from ..keys.kept import PullOptions, PushOptions
 from ..keys.key import WatermarkKey
 from ..keys.ring import KeyRing, load_key_or_ring
+from ..keys.settings import mark_named
 from .configuration import WatermarkedConfig
 from .held_key import DISABLED, KeyHolder, KeySlot, checked_key, find_key, picked
 from .marking import Keys, OutputOptions, protect
@@ -108,6 +109,7 @@ class _WatermarkedModel(KeyHolder, PreTrainedModel):
         label_kind: LabelKind | None = None,
         sampling: Sampling | None = None,
         sample_all: bool | None = None,
+        digits: int | None = None,
         replace_key: bool = False,
         config: PreTrainedConfig | str | os.PathLike | None = None,
         **kwargs: Any,
@@ -124,8 +126,8 @@ class _WatermarkedModel(KeyHolder, PreTrainedModel):
             folder only a sealed one.
         passphrase : str, optional
             Opens a sealed key.
-        label_kind, sampling, sample_all
-            See :class:`WatermarkedConfig`; by default what the model was saved with.
+        label_kind, sampling, sample_all, digits
+            See :class:`WatermarkedConfig`; by default what the model was saved with, or what the key's mark is for.
         replace_key : bool
             Accept another key than the one the model was saved with: a rotation. By default that is a
             ``KeyMismatchError``, as a key for another model always is.
@@ -138,7 +140,7 @@ class _WatermarkedModel(KeyHolder, PreTrainedModel):
             kwargs.get("revision"),
             **picked(kwargs, ("token", "local_files_only", "cache_dir")),
         )
-        given = {"label_kind": label_kind, "sampling": sampling, "sample_all": sample_all}
+        given = {"label_kind": label_kind, "sampling": sampling, "sample_all": sample_all, "digits": digits}
         options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
         if not isinstance(config, WatermarkedConfig):  # Auto classes hand one over that has taken options in already
             try:
@@ -187,14 +189,20 @@ class _WatermarkedModel(KeyHolder, PreTrainedModel):
         label_kind: LabelKind = "soft",
         sampling: Sampling = "keyed",
         sample_all: bool = False,
+        digits: int | None = None,
     ) -> Self:
         """Protect a classifier that is in memory, a PEFT model included.
 
-        The model is wrapped, not copied: it goes on living inside, as :meth:`get_base_model`.
+        The model is wrapped, not copied: it goes on living inside, as :meth:`get_base_model`. ``digits`` are by
+        default those of the key's mark, see :class:`WatermarkedConfig`.
         """
         if isinstance(model, _WatermarkedModel):
             raise UnsupportedModelError("this model is protected already; wrap model.get_base_model()")
         inner_config = plain_config(model)
+        if isinstance(key, str | os.PathLike):
+            key = load_key_or_ring(key, passphrase)
+        if digits is None and isinstance(key, WatermarkKey | KeyRing):
+            digits = mark_named(key.settings.mark).digits
         # A copy, since building the outer model settles attention implementations in the configs it is given.
         config = WatermarkedConfig(
             victim_config=copy.deepcopy(inner_config),
@@ -202,10 +210,9 @@ class _WatermarkedModel(KeyHolder, PreTrainedModel):
             label_kind=label_kind,
             sampling=sampling,
             sample_all=sample_all,
+            digits=digits or 0,
             dtype=getattr(inner_config, "dtype", None),
         )
-        if isinstance(key, str | os.PathLike):
-            key = load_key_or_ring(key, passphrase)
         with no_init_weights():
             protected = cls(config, key=key, victim=model)
         protected.train(model.training)
@@ -276,7 +283,9 @@ class _WatermarkedModel(KeyHolder, PreTrainedModel):
     def _output_options(self) -> OutputOptions:
         """How answers are given; the configuration has checked that these are choices."""
         config = self.config
-        return OutputOptions(cast(LabelKind, config.label_kind), cast(Sampling, config.sampling), config.sample_all)
+        return OutputOptions(
+            cast(LabelKind, config.label_kind), cast(Sampling, config.sampling), config.sample_all, config.digits
+        )
 
     def get_base_model(self) -> torch.nn.Module:
         """The wrapped classifier, unprotected."""
