@@ -71,7 +71,7 @@ def plan(
     Example: drw-hf plan my-classifier queries.jsonl
     Example: drw-hf plan my-classifier queries.jsonl --target positive --hash-rule rarest --epsilon 0.1 --epsilon 0.2
     """
-    from ..asking.models import load_config, load_tokenizer
+    from ..asking.models import load_clean, load_config, load_tokenizer
     from ..checks import class_number
     from ..keys import MarkSettings
     from ..keys.binding import labels_of, plain_config, task_of
@@ -79,7 +79,7 @@ def plan(
     from ..planning.plan import EPSILONS
     from ..planning.plan import plan as make_plan
     from ..planning.students import EXPECTED_STUDENTS
-    from .inputs import class_named, load_clean
+    from .inputs import class_named
 
     if not 0.0 < p_value <= 1.0:
         raise typer.BadParameter(f"--p-value {p_value:g}: expected a number in (0, 1], like 1e-6")

@@ -19,6 +19,7 @@ from ..keys.choices import AnswerKind, Task
 from ..keys.files import write_atomically
 from ..keys.key import WatermarkKey
 from ..watermark.sampling import text_messages
+from ..watermark.tilt import first_occurrences
 from ..watermark.tokens import Query, hashed_tokens, view_tokens
 
 FORMAT = "drw-probe-1"
@@ -90,6 +91,18 @@ class Probe:
             chosen, there = hashed_tokens(key, query, view_tokens(key, query))
             tokens[texts], exists[texts] = chosen.numpy(), there.numpy()
         return tokens[self.rows], exists[self.rows]
+
+    def distinct_tokens(self, key: WatermarkKey) -> tuple[np.ndarray, np.ndarray]:
+        """The distinct ordinary tokens of all texts, one after the other; text i's are from ``offsets[i]`` on.
+
+        Returns the token ids and the offsets, one more than there are texts.
+        """
+        tokens, counts = [np.zeros(0, np.int64)], [np.zeros(1, np.int64)]
+        for _, query in self._queries():
+            first = first_occurrences(query.input_ids, view_tokens(key, query).ordinary)
+            tokens.append(query.input_ids[first].numpy())
+            counts.append(first.sum(dim=-1).numpy())
+        return np.concatenate(tokens), np.cumsum(np.concatenate(counts))
 
     def messages(self, key: WatermarkKey) -> list[bytes]:
         """What of every text decides the labels that a hard-label service draws."""
