@@ -44,10 +44,24 @@ def some_rows(task, n_texts=200, seed=0):
     return {"text": [" ".join(row) for row in words]}
 
 
+def lively(model, rows):
+    """The classifier, with logits that differ from text to text, as those of a trained one do."""
+    found = observe_tilt_traffic(
+        model, Dataset.from_dict(rows), make_tokenizer(), like=tilt_key(model), progress=False
+    )
+    middle, spread = found.logits.mean(axis=0), np.diff(found.logits).std()
+    with torch.no_grad():
+        model.classifier.bias -= torch.from_numpy(middle).float()
+        for parameter in model.classifier.parameters():
+            parameter *= 3.0 / spread
+    return model
+
+
 @functools.cache
-def observed(task, labelled=True):
+def observed(task):
     """A model, a data set whose labels are drawn from the model calibrated at TEMPERATURE, and the traffic."""
-    model, rows = make_model(task), some_rows(task)
+    rows = some_rows(task)
+    model = make_model(task) if task == "token-classification" else lively(make_model(task), rows)
     traffic = observe_tilt_traffic(
         model, Dataset.from_dict(rows), make_tokenizer(), like=tilt_key(model), progress=False
     )
@@ -58,9 +72,7 @@ def observed(task, labelled=True):
         data = Dataset.from_dict({**rows, "labels": by_row})
     else:
         data = Dataset.from_dict({**rows, "label": [model.config.id2label[row[0]] for row in by_row]})
-    if labelled:
-        traffic = observe_tilt_traffic(model, data, make_tokenizer(), like=tilt_key(model), progress=False)
-    return model, data, traffic
+    return model, data, observe_tilt_traffic(model, data, make_tokenizer(), like=tilt_key(model), progress=False)
 
 
 def made_up(n_items=4000, seed=0, spread=2.0):
