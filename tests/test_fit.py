@@ -39,7 +39,7 @@ def test_a_new_key_has_the_secret_of_the_old_one_and_spends_the_budget(task):
     assert (made.settings.budget, made.tau, made.frequency) == (0.8, 0.8, 9.0)
     assert made.settings.temperature == pytest.approx(TEMPERATURE, rel=0.2) and made.settings.strength > 0.0
     fresh = TiltCosts(traffic, made.settings.temperature, throwaway_keys(made, 40)).at(made.settings.strength)
-    assert abs(fresh.expected_cost - 0.8) < 8.0 * fresh.standard_error
+    assert fresh.expected_cost == pytest.approx(made.fitted.expected_cost, rel=0.7), "other keys cost about as much"
 
 
 def test_the_figures_stand_beside_the_key(fitting):
@@ -96,7 +96,9 @@ def test_without_labels_the_temperature_must_be_given_and_the_cost_is_marked(fit
         data["tokens"][:],
         data.add_column("labels", [[-1] * len(row) for row in data["tokens"]]),
     ):
-        with pytest.raises(InvalidInputError, match=r"no labels.*temperature cannot be fitted.*or temperature="):
+        with pytest.raises(
+            InvalidInputError, match=r"no labels.*temperature cannot be fitted.*or the temperature if you know it"
+        ):
             key.fit(**{**fitting, "data": unlabelled})
     found = key.fit(**{**fitting, "data": data}, temperature=1.3).fitted
     assert found.temperature == 1.3 and not found.reliable

@@ -25,7 +25,7 @@ from drw_hf.planning import (
 from drw_hf.planning.tilt_costs import STRONGEST, shifts_of
 from drw_hf.planning.tilt_plan import pairs_that_count, predicted_z
 from drw_hf.watermark.tilt import tilt
-from small_models import SPECIAL, WORDS, make_key, make_model, make_tokenizer, make_victim
+from small_models import SPECIAL, WORDS, make_key, make_lively, make_model, make_tokenizer, make_victim
 
 TASKS = ["sequence-classification", "token-classification"]
 TEMPERATURE = 1.6
@@ -44,24 +44,13 @@ def some_rows(task, n_texts=200, seed=0):
     return {"text": [" ".join(row) for row in words]}
 
 
-def lively(model, rows):
-    """The classifier, with logits that differ from text to text, as those of a trained one do."""
-    found = observe_tilt_traffic(
-        model, Dataset.from_dict(rows), make_tokenizer(), like=tilt_key(model), progress=False
-    )
-    middle, spread = found.logits.mean(axis=0), np.diff(found.logits).std()
-    with torch.no_grad():
-        model.classifier.bias -= torch.from_numpy(middle).float()
-        for parameter in model.classifier.parameters():
-            parameter *= 3.0 / spread
-    return model
-
-
 @functools.cache
 def observed(task):
     """A model, a data set whose labels are drawn from the model calibrated at TEMPERATURE, and the traffic."""
     rows = some_rows(task)
-    model = make_model(task) if task == "token-classification" else lively(make_model(task), rows)
+    model = make_model(task)
+    if task == "sequence-classification":
+        make_lively(model, make_tokenizer(), rows["text"])
     traffic = observe_tilt_traffic(
         model, Dataset.from_dict(rows), make_tokenizer(), like=tilt_key(model), progress=False
     )

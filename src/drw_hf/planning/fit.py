@@ -174,7 +174,8 @@ def temperature_of(traffic: TiltTraffic, given: float | None) -> float:
     if not traffic.labelled:
         raise InvalidInputError(
             "the data has no labels, so the model's calibration temperature cannot be fitted, and without it a "
-            "strength means nothing: models are mostly surer than they are right; give labelled data (label_column=), "
-            "or temperature= if you know it, and take the cost that is then stated for a guess"
+            "strength means nothing: models are mostly surer than they are right; give labelled data (label_column=, "
+            "--label-column), or the temperature if you know it (temperature=, --temperature), and take the cost that "
+            "is then stated for a guess"
         )
     return fit_temperature(traffic.logits, traffic.gold)
