@@ -202,8 +202,8 @@ class OwnModel:
     def __post_init__(self) -> None:
         if not (self.victim or self.tokenizer):
             raise typer.BadParameter(
-                "neither --victim nor --tokenizer was given; expected one of them, because the mark is looked up by the "
-                "tokens of your own tokenizer: pass --victim with your model, or --tokenizer with its tokenizer alone"
+                "neither --victim nor --tokenizer was given; expected one of them, because the mark is looked up by "
+                "the tokens of your tokenizer: pass --victim with your model, or --tokenizer with its tokenizer alone"
             )
 
 
