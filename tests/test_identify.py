@@ -479,7 +479,7 @@ def test_a_result_survives_saving(ring, probe, tmp_path):
     np.testing.assert_array_equal(again.p_values(), found.p_values())
     assert search(again.probe, ring).ranking == found.ranking and again.probe_digest == probe.digest()
     document = json.loads((tmp_path / "found" / "leak.json").read_text())
-    assert document["statistic"] == "drw-exact-1" and document["versions"]["drw_hf"] and document["n_users"] == 2000
+    assert document["statistic"] == "drw-exact-2" and document["versions"]["drw_hf"] and document["n_users"] == 2000
     for file in (tmp_path / "found").iterdir():
         content = file.read_bytes()
         assert ring.secret not in content and ring.secret.hex().encode() not in content
