@@ -96,7 +96,7 @@ def test_without_labels_the_temperature_must_be_given_and_the_cost_is_marked(fit
         data["tokens"][:],
         data.add_column("labels", [[-1] * len(row) for row in data["tokens"]]),
     ):
-        with pytest.raises(InvalidInputError, match="no labels.*cannot be fitted.*or the temperature if you"):
+        with pytest.raises(InvalidInputError, match=r"no labels.*cannot be fitted.*or the temperature if you"):
             key.fit(**{**fitting, "data": unlabelled})
     found = key.fit(**{**fitting, "data": data}, temperature=1.3).fitted
     assert found.temperature == 1.3 and not found.reliable

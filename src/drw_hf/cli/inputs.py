@@ -9,7 +9,7 @@ from typing import Any
 import datasets
 import typer
 
-from ..asking.models import load_clean, load_model, load_tokenizer
+from ..asking.models import load_clean, load_tokenizer
 from ..checks import class_names
 from ..detection.result import as_iso
 from ..errors import DatasetError, InvalidInputError

@@ -139,11 +139,8 @@ def fit_tilt(
         How the model is asked: :class:`drw_hf.asking.AskingOptions`.
     """
     check_options("fit_tilt", asking, AskingOptions)
-    in_range("budget", budget, 0.0, POINTS, above=True)
-    whole_number("keys", keys, LEAST_KEYS)
-    if like is None:
-        like = WatermarkKey.generate(model, tokenizer=tokenizer, mark=TiltMark.name, temperature=1.0)
-    require_tilt(like)
+    like = like or WatermarkKey.generate(model, tokenizer=tokenizer, mark=TiltMark.name, temperature=1.0)
+    check_price(like, budget, temperature, keys)
     traffic = observe_tilt_traffic(model, data, tokenizer, like=like, label_column=label_column, **asking)
     return fit_to(traffic, like, budget=budget, temperature=temperature, keys=keys)
 
@@ -167,10 +164,19 @@ def fit_to(
     )
 
 
+def check_price(like: WatermarkKey, budget: float, temperature: float | None, keys: int) -> None:
+    """Refuse what is wrong before a model is asked for long."""
+    require_tilt(like)
+    in_range("budget", budget, 0.0, POINTS, above=True)
+    whole_number("keys", keys, LEAST_KEYS)
+    if temperature is not None:
+        settings_of(like).replace(temperature=temperature)
+
+
 def temperature_of(traffic: TiltTraffic, given: float | None) -> float:
     """The temperature that was given, or else the one by which the labels are most likely; never a guess."""
     if given is not None:
-        return in_range("temperature", given, above=True)
+        return float(given)
     if not traffic.labelled:
         raise InvalidInputError(
             "the data has no labels, so the model's calibration temperature cannot be fitted, and without it a "

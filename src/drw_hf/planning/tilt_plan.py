@@ -19,11 +19,11 @@ from ..errors import InvalidInputError
 from ..keys.choices import LABEL_KINDS
 from ..keys.key import WatermarkKey
 from ..watermark.tilt import TiltMark
-from .fit import BUDGET, Fit, fit_to
+from .fit import BUDGET, Fit, check_price, fit_to
 from .students import EXPECTED_TILT_STUDENTS, ExpectedStudent
 from .temperature import log_sum_exp
 from .tilt_costs import STRONGEST, TiltCost, TiltCosts
-from .tilt_traffic import LEAST_KEYS, TiltTraffic, observe_tilt_traffic, require_tilt, throwaway_keys
+from .tilt_traffic import LEAST_KEYS, TiltTraffic, observe_tilt_traffic, throwaway_keys
 
 STRENGTHS = (0.1, 0.2, 0.3, 0.4, 0.5)
 LEAST_PROBABILITY = 0.002  # classes below it carry nothing that a test would see
@@ -112,9 +112,8 @@ def plan_tilt(
     if isinstance(student, str):
         check_choice("student", student, ["queries", "unseen"])
         student = EXPECTED_TILT_STUDENTS.get(student)
-    if like is None:
-        like = WatermarkKey.generate(model, tokenizer=tokenizer, mark=TiltMark.name, temperature=1.0)
-    require_tilt(like)
+    like = like or WatermarkKey.generate(model, tokenizer=tokenizer, mark=TiltMark.name, temperature=1.0)
+    check_price(like, budget, temperature, keys)
     traffic = observe_tilt_traffic(model, data, tokenizer, like=like, label_column=label_column, **asking)
     queries = traffic.n_texts if queries is None else whole_number("queries", queries)
     fit = fit_to(traffic, like, budget=budget, temperature=temperature, keys=keys)
