@@ -96,13 +96,17 @@ def make_model(task="sequence-classification", architecture="bert", seed=0, shar
     return model
 
 
-def make_lively(model, tokenizer, texts, spread=3.0):
-    """The same classifier, with logits that differ from text to text, as those of a trained one do."""
+def make_lively(model, tokenizer, texts, spread=3.0, lean=0.0):
+    """The same classifier, with logits that differ from text to text, as those of a trained one do.
+
+    It leans towards its second class.
+    """
     with torch.no_grad():
         logits = model(**tokenizer(texts, padding=True, return_tensors="pt")).logits
         model.classifier.bias -= logits.mean(dim=0)
         for parameter in model.classifier.parameters():
             parameter *= spread / (logits[:, 1] - logits[:, 0]).std()
+        model.classifier.bias[1] += lean
     return model
 
 
