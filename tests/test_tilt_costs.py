@@ -22,6 +22,7 @@ from drw_hf.planning import (
     predict_accuracy,
     tilt_accuracy_bounds,
 )
+from drw_hf.planning.fit import fit_to
 from drw_hf.planning.tilt_costs import STRONGEST, shifts_of
 from drw_hf.planning.tilt_plan import pairs_that_count, predicted_z
 from drw_hf.watermark.tilt import tilt
@@ -184,6 +185,13 @@ def test_the_error_of_the_measured_cost_is_that_of_other_texts_and_keys():
     assert stated == pytest.approx(spread, rel=0.35)
 
 
+def test_the_error_over_texts_is_that_of_other_texts():
+    keys = made_up_keys(5)
+    costs = [TiltCosts(made_up(1500, seed=seed), 1.0, keys).at(0.5) for seed in range(1, 31)]
+    spread = np.std([cost.expected_cost for cost in costs], ddof=1)
+    assert np.mean([cost.text_error for cost in costs]) == pytest.approx(spread, rel=0.4)
+
+
 def test_words_of_a_text_stand_and_fall_together():
     """A sample in which every text occurs as four items knows no more than one without the repetitions."""
     once, keys = made_up(500), made_up_keys(5)
@@ -199,6 +207,7 @@ def test_words_of_a_text_stand_and_fall_together():
     single, repeated = (TiltCosts(traffic, 1.0, keys).at(0.5) for traffic in (once, four))
     assert repeated.expected_cost == pytest.approx(single.expected_cost)
     assert repeated.measured_error == pytest.approx(single.measured_error)
+    assert repeated.text_error == pytest.approx(single.text_error)
 
 
 def test_items_without_a_word_cost_nothing_and_count():
@@ -241,8 +250,11 @@ def test_a_model_that_is_very_sure_does_not_use_the_budget_up():
     assert costs.strength_for(50.0) == STRONGEST and costs.at(STRONGEST).expected_cost < 50.0
 
 
-def test_a_tiny_budget_may_allow_nothing():
-    assert TiltCosts(made_up(20), 1.0, made_up_keys(3)).strength_for(1e-12) == pytest.approx(0.0, abs=0.2)
+def test_a_budget_that_allows_nothing_is_said_to():
+    undecided = made_up(2000, spread=0.001)
+    assert TiltCosts(undecided, 1.0, made_up_keys(3)).strength_for(1e-6) == 0.0
+    with pytest.raises(InvalidInputError, match=r"no strength fits into a budget of 1e-06 points: on these 2000"):
+        fit_to(undecided, made_up_keys(1)[0], budget=1e-6, temperature=1.0)
 
 
 @pytest.mark.parametrize(

@@ -99,8 +99,9 @@ class Fit:
         cost = self.cost
         lines = [
             f"strength {self.strength:g} at temperature {self.temperature:g} ({origin}), for {self.budget:g} points",
-            f"expected cost {cost.expected_cost:.3f} ± {cost.standard_error:.3f} points of accuracy, over "
-            f"{self.n_items:,} answers and {self.n_keys} throwaway keys; a single key strays by {cost.spread:.3f}",
+            f"expected cost {cost.expected_cost:.3f} ± {cost.standard_error:.3f} points of accuracy "
+            f"over {self.n_keys} throwaway keys, ± {cost.text_error:.3f} over {self.n_texts:,} texts; "
+            f"a single key strays by {cost.spread:.3f}",
         ]
         if cost.measured_cost is not None:
             lines.append(
@@ -152,6 +153,11 @@ def fit_to(
     found = temperature_of(traffic, temperature)  # before any number of a key is read
     costs = TiltCosts(traffic, found, throwaway_keys(like, keys))
     strength = costs.strength_for(budget)
+    if not strength:
+        raise InvalidInputError(
+            f"no strength fits into a budget of {budget:g} points: on these {traffic.n_items} answers any costs more; "
+            "give more text, or a larger budget"
+        )
     return Fit(
         settings=settings_of(like).replace(strength=strength, temperature=found, budget=float(budget)),
         cost=costs.at(strength),

@@ -25,9 +25,9 @@ from ..watermark.tilt import signals
 from .temperature import log_sum_exp
 from .tilt_traffic import TiltTraffic
 
-STRONGEST = (
-    1.0  # what a budget allows at most: beyond, shown scores mislead who reads them, even where no argmax moves
-)
+WEAKEST = 1e-4  # a strength below it is none
+# What a budget allows at most: beyond, shown scores mislead those who read them, even where no argmax moves.
+STRONGEST = 1.0
 POINTS = 100.0  # an accuracy of 1 is 100 points
 _AT_ONCE = 2**22  # numbers in memory at once
 
@@ -44,6 +44,8 @@ class TiltCost:
         For a calibrated model: the mean of p_top − p_served over items and throwaway keys.
     standard_error : float
         Of ``expected_cost``, over the keys.
+    text_error : float
+        Of ``expected_cost``, over texts: how far it may be for another sample of the same kind and size.
     spread : float
         The standard deviation over keys: how far the cost of a single key strays from the mean.
     measured_cost, measured_error : float or None
@@ -54,6 +56,7 @@ class TiltCost:
     strength: float
     expected_cost: float
     standard_error: float
+    text_error: float
     spread: float
     measured_cost: float | None = None
     measured_error: float | None = None
@@ -139,25 +142,35 @@ class TiltCosts:
     def at(self, strength: float) -> TiltCost:
         """What a strength costs."""
         strength = in_range("strength", strength, 0.0, self.strongest)
-        losses = [_lost(one, one.served(strength)) for one in self._contested]
-        by_key = POINTS * np.array([lost.sum() for lost in losses]) / self.traffic.n_items
-        spread = float(by_key.std(ddof=1))
-        measured = self._measured(strength) if self.traffic.labelled else (None, None)
-        return TiltCost(strength, float(by_key.mean()), spread / math.sqrt(len(by_key)), spread, *measured)
+        served = [one.served(strength) for one in self._contested]
+        losses = [_lost(one, classes) for one, classes in zip(self._contested, served, strict=True)]
+        everywhere = np.ones(self.traffic.n_items, dtype=bool)
+        expected, over_keys, over_texts = self._mean(losses, everywhere)
+        measured_cost = measured_error = None
+        if self.traffic.labelled:
+            gold = self.traffic.gold
+            fewer = [  # right answers, served than clean
+                (gold[one.items] == self._top[one.items]).astype(np.float64) - (gold[one.items] == classes)
+                for one, classes in zip(self._contested, served, strict=True)
+            ]
+            measured_cost, *errors = self._mean(fewer, gold >= 0)
+            measured_error = math.hypot(*errors)
+        spread = over_keys * math.sqrt(len(served))
+        return TiltCost(strength, expected, over_keys, over_texts, spread, measured_cost, measured_error)
 
     def strength_for(self, budget: float) -> float:
         """The largest strength, to three digits, whose expected cost is no more than a budget in points.
 
-        ``strongest`` itself where even that costs less.
+        ``strongest`` itself where even that costs less, and 0 where hardly anything is allowed.
         """
         budget = in_range("budget", budget, 0.0, POINTS, above=True)
         low, high = 0.0, self.strongest
         if self._expected(high) <= budget:
             return high
-        while high - low > 1e-5 * high:
+        while high - low > 1e-5 * high and high > WEAKEST:
             middle = (low + high) / 2.0
             low, high = (middle, high) if self._expected(middle) <= budget else (low, middle)
-        if low == 0.0:
+        if low < WEAKEST:
             return 0.0
         unit = 10.0 ** (math.floor(math.log10(low)) - 2)
         return round(math.floor(low / unit) * unit, 12)  # downwards: the cost does not rise
@@ -166,25 +179,23 @@ class TiltCosts:
         total = sum(_lost(one, one.served(strength)).sum() for one in self._contested)
         return POINTS * float(total) / (self.traffic.n_items * len(self._contested))
 
-    def _measured(self, strength: float) -> tuple[float, float]:
-        gold, n_keys = self.traffic.gold, len(self._contested)
-        known = gold >= 0
-        n_known = int(known.sum())
-        lost, by_key = np.zeros(len(gold)), np.zeros(n_keys)  # right answers that were lost, by item and by key
-        for number, one in enumerate(self._contested):
-            right = gold[one.items]
-            fewer = (right == self._top[one.items]).astype(np.float64) - (right == one.served(strength))
-            fewer[right < 0] = 0.0
-            lost[one.items] += fewer / n_keys
-            by_key[number] = fewer.sum() / n_known
-        # The words of a text stand and fall together, so texts are what varies.
-        mean = float(lost.sum()) / n_known
-        of_text = np.unique(self.traffic.texts[known], return_inverse=True)[1]
-        strays = np.bincount(of_text, weights=lost[known]) - mean * np.bincount(of_text)
-        n_texts = len(strays)
-        over_texts = float((strays**2).sum()) * n_texts / max(n_texts - 1, 1) / n_known**2
-        over_keys = float(by_key.var(ddof=1)) / n_keys
-        return POINTS * mean, POINTS * math.sqrt(over_texts + over_keys)
+    def _mean(self, values: Sequence[np.ndarray], counted: np.ndarray) -> tuple[float, float, float]:
+        """The mean, in points, of what the contested items of each key have and others have not, and its errors.
+
+        Over the items that are counted; its standard error over keys, and that over texts, whose words stand and fall
+        together.
+        """
+        n_keys, n_items = len(values), int(counted.sum())
+        by_item, by_key = np.zeros(len(counted)), np.zeros(n_keys)
+        for number, (one, of_key) in enumerate(zip(self._contested, values, strict=True)):
+            by_item[one.items] += of_key / n_keys
+            by_key[number] = of_key[counted[one.items]].sum() / n_items
+        mean = float(by_key.mean())
+        texts = np.unique(self.traffic.texts[counted], return_inverse=True)[1]
+        strays = np.bincount(texts, weights=by_item[counted]) - mean * np.bincount(texts)
+        over_texts = math.sqrt(float((strays**2).sum()) * len(strays) / max(len(strays) - 1, 1)) / n_items
+        over_keys = float(by_key.std(ddof=1)) / math.sqrt(n_keys)
+        return POINTS * mean, POINTS * over_keys, POINTS * over_texts
 
     def _contested_under(self, key: WatermarkKey) -> _Contested:
         n_items, m = self.log_p.shape
