@@ -186,8 +186,8 @@ def tilt_accuracy_bounds(traffic: TiltTraffic, settings: TiltSettings, keys: Seq
 
     Notes
     -----
-    |s| is at most √2, so the sum over the n tokens of an item moves the log-odds of two classes by no more than
-    2√2·β√n. ``bound`` takes every item for the unlikeliest class within that reach.
+    Every s lies between −√2 and √2, so the sum over the n tokens of an item moves the log-odds of two classes by no
+    more than 2√2·β√n. ``bound`` takes every item for the unlikeliest class within that reach.
     """
     costs = TiltCosts(traffic, settings.temperature, keys, settings.strength)
     clean = costs.expected_accuracy / POINTS
