@@ -121,15 +121,11 @@ def observe_tilt_traffic(
     throwaway = throwaway_key(like)
     asked = as_predictor(model, tokenizer, task=like.task, labels=like.labels, max_length=options["max_length"])
     probe = probe_suspect(asked, data, key=throwaway, tokenizer=tokenizer, gold=gold, **options)
-    if probe.task == "token-classification":
-        tokens, marked = probe.tokens_of(throwaway)
-        tokens, offsets = tokens[marked], np.cumsum([0, *marked])
-    else:
-        tokens, offsets = probe.distinct_tokens(throwaway)
+    words = probe.words_of(throwaway)
     return TiltTraffic(
         logits=np.log(np.maximum(probe.suspect.astype(np.float64), _LEAST)),
-        token_ids=tokens,
-        offsets=offsets.astype(np.int64),
+        token_ids=words.token_ids,
+        offsets=np.cumsum([0, *words.counts]),
         texts=probe.rows,
         gold=np.full(len(probe.rows), -1) if probe.gold is None else probe.gold,
     )

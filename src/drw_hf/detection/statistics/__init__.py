@@ -5,7 +5,7 @@ and ``drw-psnr-1`` (:mod:`.spectra`) are the paper's P_snr. :func:`drw_hf.detect
 probe, and saved evidence is replayed by the names that it states.
 """
 
-from . import exact, memory  # noqa: F401  (importing a module registers what it holds)
+from . import exact, memory, tilt  # noqa: F401  (importing a module registers what it holds)
 from .base import STATISTICS, Finding, Statistic, TestOptions, newest_for, register
 from .spectra import SPECTRA, SpectrumStatistic
 

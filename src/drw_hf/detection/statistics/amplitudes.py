@@ -21,13 +21,13 @@ import numpy as np
 
 from ...checks import as_floats, check_choice, check_probabilities, integers
 from ...errors import InvalidInputError
+from .splines import PIECES, pieces_for, residual
 
 # The versions of this statistic (whatever changes a number below is a new one), each with the probes that every piece
 # of a spline must have before there is another one; None: always all pieces, and weights as if nothing were fitted.
 PROBES_PER_PIECE: dict[str, int | None] = {"drw-exact-1": None, "drw-exact-2": 15}
 STATISTIC = "drw-exact-2"  # the newest
 MIN_TOKENS = 5  # distinct tokens without which there is nothing to compare
-_PIECES = 10  # of a spline, where there are probes enough
 _SMALLEST = 1e-8  # probabilities below are taken for it before the logarithm
 LOGIT_LIMIT = 9.2  # where all that is known of an answer is one score, rounding rules its logit beyond
 HALF_WEIGHT = 3.0  # a token queried this often has taught a student half of what it can
@@ -186,8 +186,8 @@ def _per_token(
             "none of their tokens is among the logged queries: probe with text like them, or leave logged_counts out"
         )
     explained_by = [*explained_by, np.log(count)[index]]
-    pieces = _PIECES if per_piece is None else min(max(n // (per_piece * len(explained_by)), 1), _PIECES)
-    r, n_fitted = _residual(y - y.mean(), explained_by, pieces)
+    pieces = PIECES if per_piece is None else pieces_for(n, len(explained_by), per_piece)
+    r, n_fitted = residual(y - y.mean(), explained_by, pieces)
     # All alike, or all as the victim says: amplitudes out of rounding would be noise.
     if r.std() <= 1e-9 * np.abs(y).max():
         return distinct, np.zeros(k), np.zeros(k)
@@ -206,27 +206,6 @@ def _per_token(
         if not weight.any():
             return distinct, weight, weight
     return distinct, weight * (mean - np.average(mean, weights=weight)), weight
-
-
-def _residual(y: np.ndarray, explained_by: list[np.ndarray], pieces: int) -> tuple[np.ndarray, int]:
-    """What least squares on linear splines, of so many pieces each, leaves of y; and how many coefficients it took."""
-    columns = np.concatenate([_hats(x, pieces) for x in explained_by], axis=1)
-    # Hats are nearly orthogonal, so the normal equations are safe; but every regressor's hats add up to 1, which makes
-    # them singular, and lstsq takes that. The second round removes what the first left by rounding.
-    gram = columns.T @ columns
-    for _ in range(2):
-        coefficients, _, rank, _ = np.linalg.lstsq(gram, columns.T @ y, rcond=1e-10)
-        y = y - columns @ coefficients
-    return y, int(rank)
-
-
-def _hats(x: np.ndarray, pieces: int) -> np.ndarray:
-    """The linear splines of x as hat functions: 1 at one knot, 0 at the others.
-
-    Every piece holds the same share of the probes, so ten have their knots at the deciles; ties merge knots.
-    """
-    knots = np.unique(np.quantile(x, np.linspace(0.0, 1.0, pieces + 1)))
-    return np.stack([np.interp(x, knots, row) for row in np.eye(len(knots))], axis=1)
 
 
 def against_others(p: np.ndarray, target: int) -> np.ndarray:

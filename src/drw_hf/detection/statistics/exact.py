@@ -56,6 +56,7 @@ def amplitudes_of(
         SuspectAnswers(probe.kind, answers if probe.kind == "probabilities" else answers.argmax(1)),
         victim=None if probe.victim is None else probe.victim[exists],
         gold=None if probe.gold is None else probe.gold[exists],
+        reference=None if probe.reference is None else probe.reference[exists],
         logged_counts=logged_counts,
         scope=key.scope,
         statistic=statistic,
