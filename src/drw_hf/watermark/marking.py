@@ -28,7 +28,7 @@ class OutputOptions:
     label_kind: LabelKind = "soft"
     sampling: Sampling = "keyed"
     sample_all: bool = False
-    digits: int = 0
+    digits: int | None = None  # None: as is usual for the mark
 
 
 def protect(
@@ -66,9 +66,11 @@ def protect(
             "model's weights and dtype (float16 overflows easily) and the inputs"
         )
     if options.label_kind == "soft":
-        return rounded(log_y, options.digits) if options.digits else log_y
-    labels = (logits if mark.draws_hard_answers else log_y).argmax(dim=-1)
-    sampled = answers if options.sample_all else marked if mark.draws_hard_answers else torch.zeros_like(marked)
+        digits = mark.digits if options.digits is None else options.digits
+        return rounded(log_y, digits) if digits else log_y
+    if not mark.draws_hard_answers:
+        return hard_output(log_y.argmax(dim=-1), logits.shape[-1])
+    labels, sampled = logits.argmax(dim=-1), answers if options.sample_all else marked
     if sampled.any():
         if options.sampling == "fresh":
             device = logits.device if generator is None else generator.device

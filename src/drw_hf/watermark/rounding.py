@@ -6,18 +6,20 @@ from torch import Tensor
 MOST_DIGITS = 6  # float32 holds no more
 
 
+@torch.no_grad()
 def rounded(log_y: Tensor, digits: int) -> Tensor:
-    """log of ŷ rounded to so many digits, and divided by their sum.
+    """log of ŷ rounded to so many digits, and divided by their sum; it has no gradient.
 
     What rounds to nothing is shown as :func:`smallest_score`, so that no answer says impossible. The class of highest
     ŷ stays the only one that is highest: one that would be shown with the same score is shown one unit lower.
     """
-    units = torch.round(log_y.exp() * 10.0**digits)
+    units = log_y.exp().mul_(10.0**digits).round_()
     best = log_y.argmax(dim=-1, keepdim=True)
-    top = units.gather(-1, best).clamp_min(1.0)
-    units = torch.where(units >= top, top - 1.0, units).scatter(-1, best, top)
-    shown = torch.where(units > 0.0, units, smallest_score(digits, log_y.shape[-1]) * 10.0**digits)
-    return (shown / shown.sum(dim=-1, keepdim=True)).log()
+    top = units.gather(-1, best).clamp_min_(1.0)
+    shown = units.minimum(top - 1.0).clamp_min_(smallest_score(digits, log_y.shape[-1]) * 10.0**digits)
+    shown.scatter_(-1, best, top)
+    total = shown.sum(dim=-1, keepdim=True)
+    return shown.log_().sub_(total.log_())
 
 
 def smallest_score(digits: int, n_classes: int) -> float:

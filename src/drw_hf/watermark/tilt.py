@@ -7,31 +7,23 @@ argmax carries the mark where the model is unsure, and a student learns it as it
 """
 
 import math
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, cast
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn.functional import embedding_bag
+from torch.nn.functional import embedding, embedding_bag
 
 from ..checks import check_choice, in_range, whole_number
-from ..errors import InvalidKeyError, KeyMismatchError
+from ..errors import InvalidKeyError
 from ..keys.binding import Binding, max_length_of
-from ..keys.derivation import (
-    TILT_PHASES,
-    TILT_SELECTION,
-    class_counters,
-    class_entries,
-    counters,
-    encrypted,
-    to_unit_interval,
-    token_entries,
-)
+from ..keys.derivation import TILT_PHASES, TILT_SELECTION, class_entries, token_entries
 from ..keys.key import WatermarkKey
 from ..keys.settings import MarkSettings
 from .mark import SMALLEST_LOG, Mark, RingUsers, register_mark
-from .tokens import ORDINARY, Query, TokenView, on_device, token_kinds
+from .tokens import Query, TokenView, on_device
 
 TABLE_BYTES = 2**26  # the largest table that is kept: beyond, the numbers of a batch's own tokens are derived
 _SIDES = ("right", "left")
@@ -92,12 +84,12 @@ def settings_of(key: WatermarkKey) -> TiltSettings:
 
 def phases(key: WatermarkKey, token_ids: Any) -> np.ndarray:
     """g(i, c) of some tokens, shape (tokens, m), uniform on [0, 1)."""
-    return class_entries(key.subkey(TILT_PHASES), _checked(key, token_ids), key.num_labels)
+    return class_entries(key.subkey(TILT_PHASES), key.checked_ids(token_ids), key.num_labels)
 
 
 def selected(key: WatermarkKey, token_ids: Any) -> np.ndarray:
     """Which of some tokens carry the mark: ordinary ones, and with τ < 1 a keyed share of them."""
-    token_ids = _checked(key, token_ids)
+    token_ids = key.checked_ids(token_ids)
     ordinary = ~np.isin(token_ids, key.special_token_ids)
     return ordinary if key.tau == 1.0 else ordinary & (token_entries(key.subkey(TILT_SELECTION), token_ids) <= key.tau)
 
@@ -107,25 +99,29 @@ def signals(key: WatermarkKey, token_ids: Any) -> np.ndarray:
     return _waves(phases(key, token_ids), key.frequency) * selected(key, token_ids)[:, None]
 
 
-def _waves(phase: np.ndarray, frequency: float) -> np.ndarray:
-    # torch's cosine is several times as fast as numpy's, and float64 gives every device the same table.
-    return torch.from_numpy(phase * frequency).cos_().mul_(math.sqrt(2.0)).numpy()
-
-
-def _checked(key: WatermarkKey, token_ids: Any) -> np.ndarray:
-    token_ids = np.asarray(token_ids, dtype=np.int64).ravel()
-    if token_ids.size and not (0 <= token_ids.min() and token_ids.max() < key.vocab_size):
-        raise KeyMismatchError(f"token ids must lie in [0, {key.vocab_size}), the vocabulary of this key")
-    return token_ids
+def _waves(phase: np.ndarray, frequency: np.ndarray | float) -> np.ndarray:
+    """√2·cos(f_w·g), in the place of g."""
+    # torch's cosine is several times as fast as numpy's, and float64 gives every device the same numbers.
+    phase *= frequency
+    return torch.from_numpy(phase).cos_().mul_(math.sqrt(2.0)).numpy()
 
 
 def signal_table(key: WatermarkKey, device: torch.device) -> Tensor:
-    """s by token id, float32."""
+    """s by token id, float32, after a first row of zeros: that of token i is row i + 1."""
+    # A part at a time, since what it is computed from is several times as large as the table.
     parts = np.array_split(np.arange(key.vocab_size), max(1, key.vocab_size * key.num_labels // 2**20))
-    return torch.cat([torch.from_numpy(signals(key, part)).float() for part in parts]).to(device)
+    table = torch.zeros(key.vocab_size + 1, key.num_labels)
+    for part in parts:
+        table[part[0] + 1 : part[-1] + 2] = torch.from_numpy(signals(key, part))
+    return table.to(device)
 
 
 # -- marking
+
+
+def counting_tokens(input_ids: Tensor, ordinary: Tensor, task: str) -> Tensor:
+    """Which tokens tilt an answer: every word of a tagger's text, and each distinct one of a sentence, once."""
+    return ordinary if task == "token-classification" else first_occurrences(input_ids, ordinary)
 
 
 def first_occurrences(input_ids: Tensor, ordinary: Tensor) -> Tensor:
@@ -136,21 +132,25 @@ def first_occurrences(input_ids: Tensor, ordinary: Tensor) -> Tensor:
     return torch.zeros_like(new).scatter(-1, places, new)
 
 
-def shifts(table: Tensor, index: Tensor, query: Query, view: TokenView, task: str) -> Tensor:
-    """S of every item, (batch, length, m) or (batch, m), where ``table[index]`` are the signals of the tokens."""
+def shifts(table: Tensor, index: Tensor, task: str) -> Tensor:
+    """S of every item, (batch, length, m) or (batch, m).
+
+    ``table[index]`` are the signals of the tokens; the index of one that does not count is 0, the row of zeros.
+    """
     if task == "token-classification":
-        return table[index] * view.ordinary.unsqueeze(-1)
+        return embedding(index, table)
     if index.shape[-1] == 0:
         return table.new_zeros(len(index), table.shape[-1])
-    first = first_occurrences(query.input_ids, view.ordinary)
-    weights = first / first.sum(dim=-1, keepdim=True).clamp_min(1).sqrt()
-    return embedding_bag(index, table, mode="sum", per_sample_weights=weights.to(table))
+    # n is the number of all distinct words, whether or not the key selects them: it must not depend on the key.
+    n = (index > 0).sum(dim=-1, keepdim=True).clamp_min(1)
+    return embedding_bag(index, table, mode="sum") / n.sqrt()
 
 
 def tilt(logits: Tensor, shift: Tensor, strength: Tensor | float, temperature: Tensor | float) -> Tensor:
     """log ŷ = log p̂ + β·temperature·S − log Z, in float32."""
-    moved = torch.log_softmax(logits.float(), dim=-1) + strength * temperature * shift
-    return torch.log_softmax(moved, dim=-1).clamp_min(SMALLEST_LOG)
+    # log p̂ is the logits but for a constant, which Z takes up. In float32 at least, as the shifts are.
+    moved = logits + strength * temperature * shift
+    return torch.log_softmax(moved, dim=-1).float().clamp_min(SMALLEST_LOG)
 
 
 @register_mark
@@ -174,43 +174,69 @@ class TiltMark(Mark):
             raise InvalidKeyError(f"the mark 'tilt' uses all tokens of a text; leave hash_rule={rule.name!r} out")
 
     def apply(self, logits: Tensor, query: Query, view: TokenView, key: WatermarkKey) -> tuple[Tensor, Tensor]:
+        counting, settings = counting_tokens(query.input_ids, view.ordinary, key.task), settings_of(key)
         if 4 * key.vocab_size * key.num_labels <= TABLE_BYTES:
-            table, index = on_device(key, logits.device, signal_table), query.input_ids
+            table, index = on_device(key, logits.device, signal_table), (query.input_ids + 1) * counting
         else:
-            distinct, index = query.input_ids.unique(return_inverse=True)
-            table = torch.from_numpy(signals(key, distinct.cpu().numpy())).float().to(logits.device)
-        return _tilted(logits, table, index, query, view, key)
+            distinct, numbers = query.input_ids[counting].unique(return_inverse=True)
+            table = _with_zeros(signals(key, distinct.cpu().numpy()), logits.device)
+            index = torch.zeros_like(query.input_ids).masked_scatter(counting, numbers + 1)
+        return _tilted(logits, shifts(table, index, key.task), settings.strength, settings.temperature)
+
+    def apply_rows(
+        self, logits: Tensor, query: Query, view: TokenView, keys: Sequence[WatermarkKey]
+    ) -> tuple[Tensor, Tensor]:
+        """No key gets a table: that is large, and many keys would have one each."""
+        return _by_row(
+            logits,
+            query,
+            view,
+            keys[0].binding,
+            [settings_of(key) for key in keys],
+            lambda domain: [key.subkey(domain) for key in keys],
+        )
 
     def apply_users(self, logits: Tensor, query: Query, view: TokenView, users: RingUsers) -> tuple[Tensor, Tensor]:
-        """Tables of the whole vocabulary would be made for one row each; its own tokens are a few cipher blocks."""
-        template, device = users.template, query.input_ids.device
-        token_ids = query.input_ids.cpu().numpy().ravel()
-        n_rows, m = len(query.input_ids), template.num_labels
-        # All counters at once, then one cipher per row.
-        table = _waves(
-            _of_users(users, TILT_PHASES, class_counters(token_ids, m), n_rows, m + m % 2), template.frequency
-        )
-        marked = on_device(template, device, token_kinds)[query.input_ids].flatten() == ORDINARY
-        if template.tau < 1.0:
-            drawn = _of_users(users, TILT_SELECTION, counters(token_ids), n_rows, 2)[:, 0] <= template.tau
-            marked = marked & torch.from_numpy(drawn).to(device)
-        signal = torch.from_numpy(table[:, :m]).float().to(device) * marked.unsqueeze(-1)
-        index = torch.arange(len(token_ids), device=device).view(query.input_ids.shape)
-        return _tilted(logits, signal, index, query, view, template)
+        template = users.template
+        settings = [settings_of(template)] * len(query.input_ids)
+        return _by_row(logits, query, view, template.binding, settings, users.subkeys)
 
 
-def _of_users(users: RingUsers, domain: str, blocks: bytes, n_rows: int, columns: int) -> np.ndarray:
-    """Each user's numbers at the blocks of their own row, shape (tokens, columns)."""
-    size = len(blocks) // max(n_rows, 1)
-    parts = (blocks[row * size : (row + 1) * size] for row in range(n_rows))
-    streams = [encrypted(own, part) for own, part in zip(users.subkeys(domain), parts, strict=True)]
-    return to_unit_interval(b"".join(streams)).reshape(-1, columns)
+def _by_row(
+    logits: Tensor,
+    query: Query,
+    view: TokenView,
+    binding: Binding,
+    settings: Sequence[TiltSettings],
+    subkeys: Callable[[str], list[bytes]],
+) -> tuple[Tensor, Tensor]:
+    """Mark every row with settings and sub-keys of its own: the few numbers that it needs, from one cipher per row."""
+    counting = counting_tokens(query.input_ids, view.ordinary, binding.task)
+    token_ids, counts = query.input_ids[counting].cpu().numpy(), counting.sum(dim=-1).tolist()
+
+    def of_rows(values: Iterable[float]) -> np.ndarray:
+        return np.repeat(np.fromiter(values, np.float64), counts)[:, None]
+
+    phase = class_entries(subkeys(TILT_PHASES), token_ids, len(binding.labels), counts)
+    signal = _waves(phase, of_rows(one.frequency for one in settings))
+    if any(one.tau < 1.0 for one in settings):
+        drawn = token_entries(subkeys(TILT_SELECTION), token_ids, counts)[:, None]
+        signal *= drawn <= of_rows(one.tau for one in settings)
+    index = (counting.flatten().cumsum(0) * counting.flatten()).view(counting.shape)
+    shift = shifts(_with_zeros(signal, logits.device), index, binding.task)
+    scale = torch.tensor([one.strength * one.temperature for one in settings], dtype=shift.dtype, device=shift.device)
+    return _tilted(logits, shift, scale.view(-1, *[1] * (shift.dim() - 1)), 1.0)
+
+
+def _with_zeros(signal: np.ndarray, device: torch.device) -> Tensor:
+    """Signals as a float32 table, after a first row of zeros."""
+    table = torch.zeros(len(signal) + 1, signal.shape[1])
+    table[1:] = torch.from_numpy(signal)
+    return table.to(device)
 
 
 def _tilted(
-    logits: Tensor, table: Tensor, index: Tensor, query: Query, view: TokenView, key: WatermarkKey
+    logits: Tensor, shift: Tensor, strength: Tensor | float, temperature: Tensor | float
 ) -> tuple[Tensor, Tensor]:
-    settings = settings_of(key)
-    shift = shifts(table, index, query, view, key.task)
-    marked = view.ordinary if key.task == "token-classification" else view.ordinary.any(dim=-1)
-    return tilt(logits, shift, settings.strength, settings.temperature), marked
+    # One class tells: its shift is 0 where no token carries the mark, and by no chance elsewhere.
+    return tilt(logits, shift, strength, temperature), shift[..., 0] != 0
