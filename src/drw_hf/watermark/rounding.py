@@ -10,14 +10,18 @@ MOST_DIGITS = 6  # float32 holds no more
 def rounded(log_y: Tensor, digits: int) -> Tensor:
     """log of ŷ rounded to so many digits, and divided by their sum; it has no gradient.
 
-    What rounds to nothing is shown as :func:`smallest_score`, so that no answer says impossible. The class of highest
-    ŷ stays the only one that is highest: one that would be shown with the same score is shown one unit lower.
+    The classes that round to nothing share evenly what the others leave of one, so that many small scores are not lost
+    together, and get :func:`smallest_score` at least, so that no answer says impossible. The class of highest ŷ stays
+    the only one that is highest: another of the same units is shown half a unit lower.
     """
-    units = log_y.exp().mul_(10.0**digits).round_()
+    one = 10.0**digits
+    units = log_y.exp().mul_(one).round_()
+    nothing = units == 0.0
+    left = (one - units.sum(dim=-1, keepdim=True)) / nothing.sum(dim=-1, keepdim=True).clamp_min_(1)
+    share = left.clamp_(smallest_score(digits, log_y.shape[-1]) * one, 0.5)
     best = log_y.argmax(dim=-1, keepdim=True)
-    top = units.gather(-1, best).clamp_min_(1.0)
-    shown = units.minimum(top - 1.0).clamp_min_(smallest_score(digits, log_y.shape[-1]) * 10.0**digits)
-    shown.scatter_(-1, best, top)
+    top = units.gather(-1, best)
+    shown = units.minimum(top - 0.5).maximum(share).scatter_(-1, best, top.maximum(1.5 * share))
     total = shown.sum(dim=-1, keepdim=True)
     return shown.log_().sub_(total.log_())
 
@@ -25,6 +29,6 @@ def rounded(log_y: Tensor, digits: int) -> Tensor:
 def smallest_score(digits: int, n_classes: int) -> float:
     """The smallest score that answers of so many digits show, before they are divided by their sum.
 
-    Half a unit is shared by all classes.
+    Half a unit, shared by all classes.
     """
     return 0.5 * 10.0**-digits / n_classes

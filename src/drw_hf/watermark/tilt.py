@@ -9,7 +9,7 @@ argmax carries the mark where the model is unsure, and a student learns it as it
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -75,8 +75,10 @@ class TiltSettings(MarkSettings):
 
 
 def settings_of(key: WatermarkKey) -> TiltSettings:
-    """The settings of a key of this mark."""
-    return cast(TiltSettings, key.settings)
+    """The settings of a key of this mark; keys of other marks are refused."""
+    if not isinstance(key.settings, TiltSettings):
+        raise InvalidKeyError(f"the key {key.fingerprint} is of the mark {key.mark!r}; expected one of the mark 'tilt'")
+    return key.settings
 
 
 # -- the numbers of a key
