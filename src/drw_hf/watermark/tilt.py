@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import embedding, embedding_bag
+from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 
 from ..checks import check_choice, in_range, whole_number
 from ..errors import InvalidKeyError
@@ -77,7 +78,9 @@ class TiltSettings(MarkSettings):
 def settings_of(key: WatermarkKey) -> TiltSettings:
     """The settings of a key of this mark; keys of other marks are refused."""
     if not isinstance(key.settings, TiltSettings):
-        raise InvalidKeyError(f"the key {key.fingerprint} is of the mark {key.mark!r}; expected one of the mark 'tilt'")
+        raise InvalidKeyError(
+            f"the key {key.fingerprint} is of the mark {key.mark!r}; expected one of the mark 'tilt'"
+        )
     return key.settings
 
 
@@ -102,17 +105,21 @@ def signals(key: WatermarkKey, token_ids: Any) -> np.ndarray:
 
 
 def _waves(phase: np.ndarray, frequency: np.ndarray | float) -> np.ndarray:
-    """√2·cos(f_w·g), in the place of g."""
-    # torch's cosine is several times as fast as numpy's, and float64 gives every device the same numbers.
+    """√2·cos(f_w·g), in the place of g; in float64, which gives every device the same numbers."""
     phase *= frequency
-    return torch.from_numpy(phase).cos_().mul_(math.sqrt(2.0)).numpy()
+    if is_in_torch_dispatch_mode():  # torch's numbers may be fake
+        np.cos(phase, out=phase)
+    else:  # its cosine is several times as fast as numpy's
+        torch.from_numpy(phase).cos_()
+    phase *= math.sqrt(2.0)
+    return phase
 
 
 def signal_table(key: WatermarkKey, device: torch.device) -> Tensor:
     """s by token id, float32, after a first row of zeros: that of token i is row i + 1."""
     # A part at a time, since what it is computed from is several times as large as the table.
     parts = np.array_split(np.arange(key.vocab_size), max(1, key.vocab_size * key.num_labels // 2**20))
-    table = torch.zeros(key.vocab_size + 1, key.num_labels)
+    table = torch.zeros(key.vocab_size + 1, key.num_labels, dtype=torch.float32, device="cpu")
     for part in parts:
         table[part[0] + 1 : part[-1] + 2] = torch.from_numpy(signals(key, part))
     return table.to(device)
@@ -232,7 +239,7 @@ def _by_row(
 
 def _with_zeros(signal: np.ndarray, device: torch.device) -> Tensor:
     """Signals as a float32 table, after a first row of zeros."""
-    table = torch.zeros(len(signal) + 1, signal.shape[1])
+    table = torch.zeros(len(signal) + 1, signal.shape[1], dtype=torch.float32, device="cpu")
     table[1:] = torch.from_numpy(signal)
     return table.to(device)
 
