@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from drw_hf import KeyRing, WatermarkKey
+from drw_hf.detection import probe_suspect
 from drw_hf.errors import ConfigurationError, InvalidKeyError, KeyMismatchError, ModelOutputError
 from drw_hf.watermark import tilt
 from drw_hf.watermark.mark import RingUsers
@@ -485,3 +486,50 @@ def test_how_texts_are_cut_comes_from_the_tokenizer_unless_it_is_said():
     )
     assert (said.settings.max_length, said.settings.truncation_side) == (16, "right")
     assert tilt_key().settings.max_length is None, "without a tokenizer nobody knows"
+
+
+# -- detection reads texts as the model did
+
+
+def test_probes_are_cut_as_the_key_records(tmp_path):
+    tokenizer, model = make_tokenizer(), make_model()
+    words = "the film was very good and the cast was bad"
+    pair = ("the film was very good", "a bad book with awful music")
+    ask = {"progress": False, "cache_dir": tmp_path, "tokenizer": tokenizer}
+
+    def texts_of(questions, **settings):
+        key = make_key(model, tokenizer, mark="tilt", **{"max_length": 8, **settings})
+        probe = probe_suspect(model, questions, key=key, **ask)
+        rows = np.split(probe.input_ids, probe.offsets[1:-1])
+        return [tokenizer.decode(row, skip_special_tokens=True) for row in rows]
+
+    assert texts_of([words]) == ["the film was very good and"]
+    assert texts_of([words], truncation_side="left") == ["good and the cast was bad"]
+    assert texts_of([words], max_length=64) == [words]
+    assert texts_of([pair], max_length=10, pair_truncation="only_second") == ["the film was very good a bad"]
+    assert texts_of([pair], max_length=10, pair_truncation="only_first") == ["the a bad book with awful music"]
+    assert texts_of([words], pair_truncation="only_second") == ["the film was very good and"], "no pair"
+    assert tokenizer.truncation_side == "right", "the tokenizer is as it was"
+
+
+def test_a_length_that_is_asked_for_goes_before_the_recorded_one(tmp_path):
+    tokenizer, model = make_tokenizer(), make_model()
+    key = make_key(model, tokenizer, mark="tilt", max_length=8)
+    asked = {"key": key, "tokenizer": tokenizer, "progress": False, "cache_dir": tmp_path}
+    texts = ["the film was very good and the cast was bad"]
+    assert len(probe_suspect(model, texts, max_length=5, **asked).input_ids) == 5
+    assert len(probe_suspect(model, texts, **asked).input_ids) == 8
+
+
+def test_the_victim_reads_no_more_than_the_key_records(tmp_path):
+    """Else its clean answers would be to another text than the marked ones were."""
+    tokenizer, model = make_tokenizer(), make_model()
+    text, cut = "the film was very good and the cast was bad", "the film was very good and"
+    asked = {"tokenizer": tokenizer, "victim": model, "progress": False, "cache_dir": tmp_path}
+    short, long = (make_key(model, tokenizer, mark="tilt", max_length=length) for length in (8, 64))
+    found = probe_suspect(model, [text], key=short, **asked)
+    whole = probe_suspect(model, [text], key=long, **asked)
+    of_the_cut = probe_suspect(model, [cut], key=long, **asked)
+    np.testing.assert_allclose(found.victim, of_the_cut.victim, atol=1e-6)
+    np.testing.assert_allclose(found.suspect, whole.suspect, atol=1e-6, err_msg="a suspect reads all it can")
+    assert np.abs(whole.victim - found.victim).max() > 1e-4

@@ -139,8 +139,8 @@ def model_card(
 
 def _shown(config: WatermarkedConfig) -> dict[str, Any]:
     """What a card says of the answers and the key. The mark is not named: it is a parameter of the key."""
-    digits = config.digits or 0
-    smallest = np.format_float_positional(smallest_score(digits, config.num_labels), 3, fractional=False, trim="-")
+    digits, n_classes = config.digits or 0, len(config.id2label or ())
+    smallest = np.format_float_positional(smallest_score(digits, n_classes), 3, fractional=False, trim="-")
     return {
         "commitment": config.key_commitment,
         "label_kind": config.label_kind,
