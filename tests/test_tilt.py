@@ -354,6 +354,18 @@ def test_rows_with_keys_of_their_own_leave_no_tables_behind():
     assert not any(kept_tables(key) for key in keys)
 
 
+@pytest.mark.parametrize("task", TASKS)
+def test_neither_do_users_of_a_ring_though_their_keys_are_kept_for_a_while(task):
+    ring = KeyRing(tilt_key(task, tau=0.6))
+    logits = random_logits(ring.key_for("ann"), ROWS)
+    for users in ("ann", ("ann",) * 4, ("ann", "bob", "bob", "eve")):
+        found = protect(logits, ROWS, RingUsers(ring, users), UNROUNDED)
+        assert not any(kept_tables(ring.key_for(user)) for user in ("ann", "bob", "eve"))
+        if "bob" not in users:
+            same = ring.key_for("ann").replace()  # a key of its own, with a table of its own
+            assert_same(found, protect(logits, ROWS, same, UNROUNDED))
+
+
 def kept_tables(key):
     return [value for value in key._cache.values() if torch.is_tensor(value) and value.dim() == 2]
 

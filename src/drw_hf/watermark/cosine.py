@@ -107,6 +107,8 @@ class CosineMark(Mark):
 
     def apply_users(self, logits: Tensor, query: Query, view: TokenView, users: RingUsers) -> tuple[Tensor, Tensor]:
         """Tables of the whole vocabulary would be made for one row each; its own tokens are a few cipher blocks."""
+        if (key := users.only_key) is not None:  # whose tables the ring keeps for a while
+            return self.apply(logits, query, view, key)
         template, device = users.template, query.input_ids.device
         token_ids, exists = hashed_tokens(template, query, view)
         # All counters at once, then one cipher per row: at this size what is done by row is what costs.

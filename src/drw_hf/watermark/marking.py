@@ -86,18 +86,14 @@ def protect(
 def _row_keys(keys: Keys, n_rows: int) -> Keys:
     if isinstance(keys, WatermarkKey):
         return keys
-    if isinstance(keys, RingUsers) and isinstance(keys.users, str):
-        return keys.ring.key_for(keys.users)
-    keys = keys.pinned() if isinstance(keys, RingUsers) else list(keys)
+    keys = keys.for_rows(n_rows).pinned() if isinstance(keys, RingUsers) else list(keys)
     given: Sequence[Any] = keys.users if isinstance(keys, RingUsers) else keys
     if len(given) != n_rows:
         what = "users" if isinstance(keys, RingUsers) else "keys"
         raise InvalidInputError(
             f"{len(given)} {what} were given for a batch of {n_rows} rows; give one, or one for every row"
         )
-    if len(set(given)) == 1:
-        return keys.keys()[0] if isinstance(keys, RingUsers) else given[0]
-    return keys
+    return given[0] if isinstance(keys, list) and len(set(given)) == 1 else keys
 
 
 def _check_shape(logits: Tensor, query: Query, key: WatermarkKey) -> None:

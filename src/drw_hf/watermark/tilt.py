@@ -183,32 +183,39 @@ class TiltMark(Mark):
             raise InvalidKeyError(f"the mark 'tilt' uses all tokens of a text; leave hash_rule={rule.name!r} out")
 
     def apply(self, logits: Tensor, query: Query, view: TokenView, key: WatermarkKey) -> tuple[Tensor, Tensor]:
-        counting, settings = counting_tokens(query.input_ids, view.ordinary, key.task), settings_of(key)
-        if 4 * key.vocab_size * key.num_labels <= TABLE_BYTES:
-            table, index = on_device(key, logits.device, signal_table), (query.input_ids + 1) * counting
-        else:
-            distinct, numbers = query.input_ids[counting].unique(return_inverse=True)
-            table = _with_zeros(signals(key, distinct.cpu().numpy()), logits.device)
-            index = torch.zeros_like(query.input_ids).masked_scatter(counting, numbers + 1)
+        if 4 * key.vocab_size * key.num_labels > TABLE_BYTES:
+            return _without_table(logits, query, view, key)
+        table, settings = on_device(key, logits.device, signal_table), settings_of(key)
+        index = (query.input_ids + 1) * counting_tokens(query.input_ids, view.ordinary, key.task)
         return _tilted(logits, shifts(table, index, key.task), settings.strength, settings.temperature)
+
+    # A table is large: of many keys and users only the numbers of their own texts are derived.
 
     def apply_rows(
         self, logits: Tensor, query: Query, view: TokenView, keys: Sequence[WatermarkKey]
     ) -> tuple[Tensor, Tensor]:
-        """No key gets a table: that is large, and many keys would have one each."""
-        return _by_row(
-            logits,
-            query,
-            view,
-            keys[0].binding,
-            [settings_of(key) for key in keys],
-            lambda domain: [key.subkey(domain) for key in keys],
-        )
+        settings = [settings_of(key) for key in keys]
+
+        def subkeys(domain: str) -> list[bytes]:
+            return [key.subkey(domain) for key in keys]
+
+        return _by_row(logits, query, view, keys[0].binding, settings, subkeys)
 
     def apply_users(self, logits: Tensor, query: Query, view: TokenView, users: RingUsers) -> tuple[Tensor, Tensor]:
+        if (key := users.only_key) is not None:
+            return _without_table(logits, query, view, key)
         template = users.template
         settings = [settings_of(template)] * len(query.input_ids)
         return _by_row(logits, query, view, template.binding, settings, users.subkeys)
+
+
+def _without_table(logits: Tensor, query: Query, view: TokenView, key: WatermarkKey) -> tuple[Tensor, Tensor]:
+    """Mark a batch with one key: of its tokens each distinct one is derived once."""
+    counting, settings = counting_tokens(query.input_ids, view.ordinary, key.task), settings_of(key)
+    distinct, numbers = query.input_ids[counting].unique(return_inverse=True)
+    table = _with_zeros(signals(key, distinct.cpu().numpy()), logits.device)
+    index = torch.zeros_like(query.input_ids).masked_scatter(counting, (numbers + 1).to(query.input_ids))
+    return _tilted(logits, shifts(table, index, key.task), settings.strength, settings.temperature)
 
 
 def _by_row(
