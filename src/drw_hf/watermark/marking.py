@@ -60,7 +60,7 @@ def protect(
         log_y, marked = mark.apply_rows(logits, query, view, keys)
     # Padding and special positions of a tagger are nobody's answer: what a model puts there does not matter.
     answers = view.ordinary if first.task == "token-classification" else torch.ones_like(marked)
-    if (torch.isnan(log_y).any(dim=-1) & answers).any():
+    if (torch.isnan(log_y.sum(dim=-1)) & answers).any():  # all are finite but for NaN, and a sum is fast
         raise ModelOutputError(
             "the wrapped model returned NaN or infinite logits, so there is no prediction to protect; check the "
             "model's weights and dtype (float16 overflows easily) and the inputs"

@@ -16,8 +16,8 @@ def rounded(log_y: Tensor, digits: int) -> Tensor:
     """
     one = 10.0**digits
     units = log_y.exp().mul_(one).round_()
-    nothing = units == 0.0
-    left = (one - units.sum(dim=-1, keepdim=True)) / nothing.sum(dim=-1, keepdim=True).clamp_min_(1)
+    n_nothing = log_y.shape[-1] - units.clamp_max(1.0).sum(dim=-1, keepdim=True)
+    left = (one - units.sum(dim=-1, keepdim=True)) / n_nothing.clamp_min_(1.0)
     share = left.clamp_(smallest_score(digits, log_y.shape[-1]) * one, 0.5)
     best = log_y.argmax(dim=-1, keepdim=True)
     top = units.gather(-1, best)

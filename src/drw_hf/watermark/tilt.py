@@ -7,7 +7,7 @@ argmax carries the mark where the model is unsure, and a student learns it as it
 """
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -27,6 +27,7 @@ from .mark import SMALLEST_LOG, Mark, RingUsers, register_mark
 from .tokens import Query, TokenView, on_device
 
 TABLE_BYTES = 2**26  # the largest table that is kept: beyond, the numbers of a batch's own tokens are derived
+_NUMBERS_AT_ONCE = 2**20  # of a table: what they are derived from is several times as large
 _SIDES = ("right", "left")
 _PAIR_TRUNCATIONS = ("longest_first", "only_first", "only_second")
 
@@ -117,12 +118,21 @@ def _waves(phase: np.ndarray, frequency: np.ndarray | float) -> np.ndarray:
 
 def signal_table(key: WatermarkKey, device: torch.device) -> Tensor:
     """s by token id, float32, after a first row of zeros: that of token i is row i + 1."""
-    # A part at a time, since what it is computed from is several times as large as the table.
-    parts = np.array_split(np.arange(key.vocab_size), max(1, key.vocab_size * key.num_labels // 2**20))
-    table = torch.zeros(key.vocab_size + 1, key.num_labels, dtype=torch.float32, device="cpu")
-    for part in parts:
-        table[part[0] + 1 : part[-1] + 2] = torch.from_numpy(signals(key, part))
+    return table_of(key, np.arange(key.vocab_size), device)
+
+
+def table_of(key: WatermarkKey, token_ids: np.ndarray, device: torch.device) -> Tensor:
+    """The signals of some tokens, float32, after a first row of zeros."""
+    table = _zeros(len(token_ids) + 1, key.num_labels)
+    step = max(1, _NUMBERS_AT_ONCE // key.num_labels)
+    for first in range(0, len(token_ids), step):
+        part = token_ids[first : first + step]
+        table[first + 1 : first + 1 + len(part)] = torch.from_numpy(signals(key, part))
     return table.to(device)
+
+
+def _zeros(n_rows: int, n_columns: int) -> Tensor:
+    return torch.zeros(n_rows, n_columns, dtype=torch.float32, device="cpu")  # whatever the defaults in force are
 
 
 # -- marking
@@ -158,7 +168,8 @@ def shifts(table: Tensor, index: Tensor, task: str) -> Tensor:
 def tilt(logits: Tensor, shift: Tensor, strength: Tensor | float, temperature: Tensor | float) -> Tensor:
     """log ŷ = log p̂ + β·temperature·S − log Z, in float32."""
     # log p̂ is the logits but for a constant, which Z takes up. In float32 at least, as the shifts are.
-    moved = logits + strength * temperature * shift
+    scale = strength * temperature
+    moved = logits + scale * shift if torch.is_tensor(scale) else torch.add(logits, shift, alpha=scale)
     return torch.log_softmax(moved, dim=-1).float().clamp_min(SMALLEST_LOG)
 
 
@@ -213,7 +224,7 @@ def _without_table(logits: Tensor, query: Query, view: TokenView, key: Watermark
     """Mark a batch with one key: of its tokens each distinct one is derived once."""
     counting, settings = counting_tokens(query.input_ids, view.ordinary, key.task), settings_of(key)
     distinct, numbers = query.input_ids[counting].unique(return_inverse=True)
-    table = _with_zeros(signals(key, distinct.cpu().numpy()), logits.device)
+    table = table_of(key, distinct.cpu().numpy(), logits.device)
     index = torch.zeros_like(query.input_ids).masked_scatter(counting, (numbers + 1).to(query.input_ids))
     return _tilted(logits, shifts(table, index, key.task), settings.strength, settings.temperature)
 
@@ -230,25 +241,22 @@ def _by_row(
     counting = counting_tokens(query.input_ids, view.ordinary, binding.task)
     token_ids, counts = query.input_ids[counting].cpu().numpy(), counting.sum(dim=-1).tolist()
 
-    def of_rows(values: Iterable[float]) -> np.ndarray:
-        return np.repeat(np.fromiter(values, np.float64), counts)[:, None]
+    def of_tokens(name: str) -> np.ndarray:
+        return np.repeat([getattr(one, name) for one in settings], counts)[:, None]
 
     phase = class_entries(subkeys(TILT_PHASES), token_ids, len(binding.labels), counts)
-    signal = _waves(phase, of_rows(one.frequency for one in settings))
+    signal = _waves(phase, of_tokens("frequency"))
     if any(one.tau < 1.0 for one in settings):
-        drawn = token_entries(subkeys(TILT_SELECTION), token_ids, counts)[:, None]
-        signal *= drawn <= of_rows(one.tau for one in settings)
-    index = (counting.flatten().cumsum(0) * counting.flatten()).view(counting.shape)
-    shift = shifts(_with_zeros(signal, logits.device), index, binding.task)
-    scale = torch.tensor([one.strength * one.temperature for one in settings], dtype=shift.dtype, device=shift.device)
-    return _tilted(logits, shift, scale.view(-1, *[1] * (shift.dim() - 1)), 1.0)
-
-
-def _with_zeros(signal: np.ndarray, device: torch.device) -> Tensor:
-    """Signals as a float32 table, after a first row of zeros."""
-    table = torch.zeros(len(signal) + 1, signal.shape[1], dtype=torch.float32, device="cpu")
+        signal *= token_entries(subkeys(TILT_SELECTION), token_ids, counts)[:, None] <= of_tokens("tau")
+    table = _zeros(len(token_ids) + 1, len(binding.labels))
     table[1:] = torch.from_numpy(signal)
-    return table.to(device)
+    index = (counting.flatten().cumsum(0) * counting.flatten()).view(counting.shape)
+    shift = shifts(table.to(logits.device), index, binding.task)
+    scales = [one.strength * one.temperature for one in settings]
+    if len(set(scales)) == 1:
+        return _tilted(logits, shift, scales[0], 1.0)
+    scale = torch.tensor(scales, dtype=shift.dtype, device=shift.device)
+    return _tilted(logits, shift, scale.view(-1, *[1] * (shift.dim() - 1)), 1.0)
 
 
 def _tilted(
