@@ -98,7 +98,8 @@ def draw_tilt() -> None:
     right.axhline(0, color=LIGHT, lw=0.8)
     right.axvline(0, color=LIGHT, lw=0.8)
     right.plot(clean[~changed], served[~changed], "o", color=LIGHT, ms=2.5, label="the label stays")
-    right.plot(clean[changed], served[changed], "D", color=MARK, ms=5, label=f"the label changes: {changed.sum()} of 600")
+    label = f"the label changes: {changed.sum()} of {len(tokens)}"
+    right.plot(clean[changed], served[changed], "D", color=MARK, ms=5, label=label)
     right.set(xlim=(-4, 4), ylim=(-4, 4), xlabel="clean log-odds", ylabel="served log-odds")
     right.legend(loc="upper left", fontsize=9)
     save(figure, "tilt.svg")
