@@ -275,6 +275,20 @@ def test_evidence_of_few_probes_replays_by_the_version_it_names(name):
     assert any("there is a newer one" in sentence for sentence in found.not_checked) == (name == "drw-exact-1")
 
 
+@pytest.mark.parametrize("name", ["tags", "tags-labels", "tags-without-victim", "tags-reference", "sentences"])
+def test_evidence_of_tilt_replays_to_the_same_figures(name):
+    folder = FROZEN / "tilt-evidence"
+    result = DetectionResult.load(folder / f"{name}.json")
+    figures = [result.verdict, result.variant, result.log10_p, result.p_snr, result.beside]
+    assert (
+        figures == expected("tilt-evidence")[name] and result.statistic == "drw-tilt-1" and result.target_label == ""
+    )
+    key = WatermarkKey.from_pretrained(folder / f"{name.split('-')[0]}-key")
+    found = verify_evidence(folder / f"{name}.json", key=key)
+    assert not found.failed, str(found)
+    assert ["committed" in check.name for check in found.open] == [True], str(found)
+
+
 def test_altered_evidence_is_found_out(tmp_path):
     for path in (FROZEN / "evidence").glob("memory*"):
         shutil.copy(path, tmp_path)

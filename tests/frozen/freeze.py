@@ -28,6 +28,9 @@ from small_models import WORDS, make_key, make_model, make_tokenizer, make_victi
 from test_detect import make_case
 from test_detect import make_key as make_large_key
 from test_identify import make_probe, make_ring
+from test_tilt_statistic import as_labels
+from test_tilt_statistic import make_key as make_tilt_key
+from test_tilt_statistic import make_probe as make_tilt_probe
 
 FROZEN = Path(__file__).parent
 PASSPHRASE = "correct horse battery staple"
@@ -196,6 +199,32 @@ def freeze_few_probes(folder):
     write_json(folder / "expected.json", figures)
 
 
+def freeze_tilt_evidence(folder):
+    """Evidence of the mark tilt: scores with labels beside them, labels, without the victim, with a reference."""
+    folder.mkdir()
+    keys = {"tags": make_tilt_key(), "sentences": make_tilt_key("sequence-classification", 2, tau=0.5)}
+    probes = {name: make_tilt_probe(key, n_rows=60 if name == "tags" else 400) for name, key in keys.items()}
+    reference = probes["tags"].victim ** 0.8
+    reference = (reference / reference.sum(1, keepdims=True)).astype(np.float32)
+    counts = dict.fromkeys(range(4, 1000), 2)
+    cases = {
+        "tags": ("tags", {}, {"keys_tried": 3, "simulated_keys": 20}),
+        "tags-labels": ("tags", {"labels": True}, {}),
+        "tags-without-victim": ("tags", {"victim": None}, {}),
+        "tags-reference": ("tags", {"reference": reference}, {}),
+        "sentences": ("sentences", {}, {"logged_counts": counts, "looks": 2}),
+    }
+    figures = {}
+    for name, key in keys.items():
+        key.save_pretrained(folder / f"{name}-key")
+    for name, (whose, changes, options) in cases.items():
+        probe = as_labels(probes[whose]) if changes.pop("labels", False) else probes[whose]
+        result = detect(dataclasses.replace(probe, **changes), key=keys[whose], **options)
+        result.save(folder / f"{name}.json")
+        figures[name] = [result.verdict, result.variant, result.log10_p, result.p_snr, result.beside]
+    write_json(folder / "expected.json", figures)
+
+
 def freeze_identification(folder):
     folder.mkdir()
     ring = make_ring()
@@ -317,6 +346,7 @@ def test_freeze(hub, tmp_path, monkeypatch):
         "pointer": lambda folder: freeze_pointer(folder, hub),
         "ledger": freeze_ledger,
         "tilt": freeze_tilt,
+        "tilt-evidence": freeze_tilt_evidence,
     }
     for name, freeze in parts.items():
         if not (FROZEN / name).exists():
