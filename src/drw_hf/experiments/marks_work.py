@@ -1,0 +1,265 @@
+"""Doing the jobs of the experiments with marks: victims, thieves and innocents, their probes and scores.
+
+Models, answers and probes lie in one folder; scores are computed from the probes alone, so that they can be computed
+anew without training.
+"""
+
+import dataclasses
+import functools
+import hashlib
+import json
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from datasets import Dataset
+from transformers import AutoConfig
+
+from ..asking.labelling import LABELS, label_with_teacher
+from ..asking.models import PLAIN, PROTECTED
+from ..asking.questions import places_of_words, tokenize
+from ..detection.probing import Probe, probe_suspect
+from ..errors import DrwError
+from ..keys import WatermarkKey
+from ..keys.choices import LabelKind
+from ..watermark.tilt import settings_of
+from .lines import Record
+from .marks_jobs import OTHER_KEY, Job
+from .marks_served import ask_victim, fit_temperature, measure_served, solve_strength
+from .marks_settings import BUDGET, PARTS, Parts, Setting, load_settings, read_parts
+from .marks_thieves import (
+    CLEAN,
+    DEBIASED,
+    FINE_TUNED,
+    GOLD,
+    HARD,
+    PRUNED,
+    SECOND,
+    SOFT,
+    STUDENTS,
+    TUNED_EPOCHS,
+    TUNED_SHARE,
+    debias,
+    prune,
+)
+from .profiles import Training
+from .scoring import tested
+from .theft import distil, pretrained_model, train_on_gold
+from .work import own_tokenizer, pretrained_tokenizer, training_arguments, written_whole
+
+THROWAWAY_KEYS = 20  # over which the strength is chosen, and others over which its cost is measured
+OTHER_SEED = 1000  # added to a seed: the key of somebody else
+WHERE = ("queries", "unseen")
+
+
+@dataclass(frozen=True)
+class Workshop:
+    """Where jobs are done: settings by name, the data, and the folder for what is made."""
+
+    settings: Mapping[str, Setting]
+    folder: Path
+    data: str
+
+    @property
+    def profile(self) -> "Workshop":
+        """Who describes the settings of a run."""
+        return self
+
+    def described(self) -> Record:
+        """What results depend on: all settings, whichever of them are run."""
+        every = load_settings(encoder="any")
+        return {"budget": BUDGET, "settings": {name: setting.described() for name, setting in every.items()}}
+
+    # -- what jobs share
+
+    def path(self, job: Job) -> Path:
+        """Where a job's result lies."""
+        return self.folder / job.setting / (f"{job.student} {job.seed}" if job.student else job.kind)
+
+    def made(self, job: Job) -> bool:
+        """Whether what other jobs need of this one is there."""
+        return job.kind not in ("victim", "student") or self.path(job).exists()
+
+    def parts(self, setting: Setting) -> Parts:
+        return read_parts(setting, self.data)
+
+    def tokenizer(self, setting: Setting) -> Any:
+        shape = setting.encoder
+        if shape.pretrained is not None:
+            return pretrained_tokenizer(shape.pretrained, shape.max_length)
+        return own_tokenizer(self.parts(setting).evaluated_on("unseen"), shape.vocabulary, shape.max_length)
+
+    def new_model(self, setting: Setting, seed: int, width: int | None = None) -> torch.nn.Module:
+        """An untrained model, of another width than the victim's where one is given."""
+        kind, labels, shape = setting.task.kind, self.parts(setting).corpus.labels, setting.encoder
+        if shape.pretrained is not None:
+            return pretrained_model(kind, shape.pretrained, seed, labels)
+        torch.manual_seed(seed)
+        shape = dataclasses.replace(shape, vocabulary=len(self.tokenizer(setting)), width=width or shape.width)
+        return PLAIN[kind].from_config(shape.config(labels))
+
+    def load(self, job: Job) -> torch.nn.Module:
+        return PLAIN[self.settings[job.setting].task.kind].from_pretrained(self.path(job)).eval()
+
+    def key(self, setting: Setting, seed: int | str) -> WatermarkKey:
+        """The key of a seed, with the temperature and strength that were chosen beforehand.
+
+        Published like everything else here: these keys protect nothing.
+        """
+        chosen = json.loads((self.path(Job("victim", setting.name)) / "strength.json").read_text())
+        return self._key(setting, seed, AutoConfig.from_pretrained(self.path(Job("victim", setting.name))), **chosen)
+
+    def _key(self, setting: Setting, seed: int | str, model: Any, **chosen: float) -> WatermarkKey:
+        secret = hashlib.sha256(f"drw_hf marks {setting.name} {seed}".encode()).digest()
+        tokenizer, task = self.tokenizer(setting), setting.task.kind
+        return WatermarkKey.generate(model, tokenizer=tokenizer, task=task, mark="tilt", secret=secret, **chosen)
+
+    def answers(self, setting: Setting, teacher: Any, rows: Dataset) -> Dataset:
+        """A model's answers to rows, kept for who asks again."""
+        texts, kept = rows.select_columns(list(setting.task.columns)), self.folder / setting.name / "answers"
+        return label_with_teacher(
+            teacher, texts, self.tokenizer(setting), batch_size=64, cache_dir=kept, progress=False
+        )
+
+    # -- the kinds of jobs
+
+    def do(self, job: Job) -> Record:
+        return getattr(self, f"_do_{job.kind}")(job, self.settings[job.setting])
+
+    def _do_victim(self, job: Job, setting: Setting) -> Record:
+        parts, tokenizer = self.parts(setting), self.tokenizer(setting)
+        model = self.new_model(setting, seed=0)
+        self._train(setting, setting.victim, 0, train_on_gold, setting.task.kind, tokenizer, parts.victim, model=model)
+        sample = ask_victim(model, tokenizer, parts.evaluated_on("calibration"))
+        temperature = fit_temperature(sample.logits, sample.gold)
+        keys = (self._key(setting, f"throwaway {number}", model) for number in range(THROWAWAY_KEYS))
+        strength, cost = solve_strength(sample.logits, [sample.shifts(key) for key in keys], temperature, BUDGET)
+        with written_whole(self.path(job)) as folder:
+            model.save_pretrained(folder)
+            chosen = {"strength": strength, "temperature": temperature, "budget": BUDGET}
+            (folder / "strength.json").write_text(json.dumps(chosen))
+        rows = {part: len(getattr(parts, part)) for part in PARTS}
+        return {"rows": rows, **chosen, "expected_cost": cost, "classes": len(parts.corpus.labels)}
+
+    def _do_served(self, job: Job, setting: Setting) -> Record:
+        victim = self.load(Job("victim", setting.name))
+        asked = ask_victim(victim, self.tokenizer(setting), self.parts(setting).evaluated_on("unseen"))
+        keys = [self.key(setting, f"cost {number}") for number in range(THROWAWAY_KEYS)]
+        return measure_served(asked, keys, settings_of(keys[0]).temperature)
+
+    def _do_student(self, job: Job, setting: Setting) -> Record:
+        model, record = self._made_student(job, setting)
+        victim, parts = self.load(Job("victim", setting.name)), self.parts(setting)
+        with written_whole(self.path(job)) as folder:
+            model.save_pretrained(folder)
+            for where in WHERE:
+                rows = getattr(parts, where)
+                probe = probe_suspect(
+                    model,
+                    parts.corpus.texts(rows),
+                    key=self.key(setting, job.seed),
+                    tokenizer=self.tokenizer(setting),
+                    victim=victim,
+                    gold=parts.corpus.gold(rows),
+                    batch_size=64,
+                    cache_dir=self.folder / setting.name / "answers",
+                    progress=False,
+                )
+                probe.save(folder / f"{where}.npz")
+                record[f"accuracy, {where}"] = 100.0 * float(np.mean(probe.suspect.argmax(1) == probe.gold))
+        return record
+
+    def _do_score(self, job: Job, setting: Setting) -> Record:
+        other = job.student == OTHER_KEY
+        key = self.key(setting, job.seed + OTHER_SEED if other else job.seed)
+        folder = self.path(dataclasses.replace(job, kind="student", student=SOFT if other else job.student))
+        record: Record = {}
+        for where in WHERE:
+            probe = dataclasses.replace(Probe.load(folder / f"{where}.npz"), gold=None)
+            record[where] = {
+                f"{form}, {whose}": tested(one if whose == "with the victim" else without, key, spectrum=True)
+                for form, one in (("scores", probe), ("labels", labels_alone(probe)))
+                for without in [dataclasses.replace(one, victim=None)]
+                for whose in ("with the victim", "without")
+            }
+        return record
+
+    # -- students
+
+    def _made_student(self, job: Job, setting: Setting) -> tuple[torch.nn.Module, Record]:
+        """A trained student, and what is to be said of its training."""
+        parts, tokenizer, student = self.parts(setting), self.tokenizer(setting), STUDENTS[job.student]
+        learn = functools.partial(self._train, setting, setting.student, job.seed)
+        if student.of is not None:
+            first = self.load(dataclasses.replace(job, student=student.of))
+            if student.name == PRUNED:
+                return prune(first), {}
+            if student.name == FINE_TUNED:
+                rows = parts.queries.select(range(round(TUNED_SHARE * len(parts.queries))))
+                rate = setting.student.learning_rate / 2
+                slower = dataclasses.replace(setting.student, epochs=TUNED_EPOCHS, learning_rate=rate)
+                learn = functools.partial(self._train, setting, slower, job.seed)
+                return first, learn(train_on_gold, setting.task.kind, tokenizer, rows, model=first)
+        model = self.new_model(setting, job.seed, setting.student_width)
+        if student.name == GOLD:
+            return model, learn(train_on_gold, setting.task.kind, tokenizer, parts.queries, model=model)
+        if student.name == SECOND:
+            answers = self.answers(setting, first, parts.others)
+        elif student.name == CLEAN:
+            answers = self.answers(setting, self.load(Job("victim", setting.name)), parts.queries)
+        else:
+            answers = self._stolen(setting, job.seed, student.learns)
+        if student.name == DEBIASED:
+            answers = debias(answers, self._carriers(setting, parts.queries))
+        record = learn(distil, model, tokenizer, answers, label_kind=student.learns, attack=student.attack)
+        return model, record | {"rows": len(answers)}
+
+    def _stolen(self, setting: Setting, seed: int, label_kind: LabelKind) -> Dataset:
+        """What the protected victim answered to the thief's queries.
+
+        Hard labels are the argmax of the soft answers, so that one student stands for a thief of either.
+        """
+        victim, key, queries = self.load(Job("victim", setting.name)), self.key(setting, seed), self.parts(setting)
+        served = {
+            kind: self.answers(
+                setting, PROTECTED[key.task].from_model(victim, key=key, label_kind=kind), queries.queries
+            )
+            for kind in dict.fromkeys((SOFT, label_kind))
+        }
+        if label_kind == HARD and served[SOFT][LABELS][:] != served[HARD][LABELS][:]:
+            raise DrwError(f"{setting.title}: hard labels are not the argmax of the soft answers; they must be")
+        return served[label_kind]
+
+    def _carriers(self, setting: Setting, rows: Dataset) -> list[list[int]]:
+        """The tokens that carry the mark in each row: see :func:`~drw_hf.experiments.marks_thieves.debias`."""
+        tokenizer, texts = self.tokenizer(setting), rows[setting.task.columns[0]][:]
+        encoding = tokenize(tokenizer, texts, setting.encoder.max_length)
+        special = set(tokenizer.all_special_ids)
+        if setting.task.kind == "sequence-classification":
+            return [sorted(set(ids) - special) for ids in encoding["input_ids"]]
+        places = places_of_words(texts, encoding, ())
+        firsts = [
+            [-1 if place is None else ids[place] for place in row]
+            for ids, row in zip(encoding["input_ids"], places, strict=True)
+        ]
+        return [[-1 if token in special else token for token in row] for row in firsts]
+
+    def _train(
+        self, setting: Setting, training: Training, seed: int, train: Callable, /, *arguments: Any, **options: Any
+    ) -> Record:
+        """Train a model, one of the arguments; what is to be said of it."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        settings = training_arguments(training, seed, setting.encoder.max_length)
+        with tempfile.TemporaryDirectory(dir=self.folder) as scratch:
+            train(*arguments, scratch, **settings, **options)
+        return {"epochs": training.epochs}
+
+
+def labels_alone(probe: Probe) -> Probe:
+    """A probe of the same suspect, had it given labels without scores."""
+    labels = np.eye(probe.suspect.shape[1], dtype=np.float32)[probe.suspect.argmax(axis=1)]
+    return dataclasses.replace(probe, suspect=labels, kind="labels")
