@@ -185,7 +185,8 @@ def run(data, tmp_path_factory):
     """A tagger's victim and some of its students, too small to carry a mark."""
     folder = tmp_path_factory.mktemp("run")
     training = Training(epochs=3, learning_rate=1e-2, batch_size=16)
-    changes = {"rows": ROWS, "victim": training, "student": training, "student_width": 16, "attacked": (1,)}
+    short = dataclasses.replace(training, epochs=1)
+    changes = {"rows": ROWS, "victim": training, "student": short, "student_width": 16, "attacked": (1,)}
     changes["encoder"] = Encoder(layers=1, width=32, heads=2, vocabulary=400, max_length=32)
     setting = dataclasses.replace(load_settings()["pos-tiny"], **changes)
     jobs = [job for job in make_jobs([setting], seeds=[1]) if job.student in ("", OTHER_KEY, *STUDENTS_OF_RUN)]
