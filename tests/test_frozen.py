@@ -229,6 +229,18 @@ def test_evidence_replays_to_the_same_figures(name):
     assert again.p_snr == pytest.approx(result.p_snr, rel=1e-6)
 
 
+@pytest.mark.parametrize("name", ["drw-exact-1", "drw-exact-2"])
+def test_evidence_of_few_probes_replays_by_the_version_it_names(name):
+    """Of the two versions' figures, which differ where probes are few, each stays what it was."""
+    folder, figures = FROZEN / "few-probes", expected("few-probes")
+    result = DetectionResult.load(folder / f"{name}.json")
+    assert result.statistic == name and [result.verdict, result.log10_p, result.n_probes] == figures[name]
+    assert abs(figures["drw-exact-1"][1] - figures["drw-exact-2"][1]) > 0.1
+    found = verify_evidence(folder / f"{name}.json", key=WatermarkKey.from_pretrained(folder / "key"))
+    assert not found.failed, str(found)
+    assert any("there is a newer one" in sentence for sentence in found.not_checked) == (name == "drw-exact-1")
+
+
 def test_altered_evidence_is_found_out(tmp_path):
     for path in (FROZEN / "evidence").glob("memory*"):
         shutil.copy(path, tmp_path)
@@ -274,6 +286,7 @@ def test_a_search_goes_on_from_its_record(tmp_path, monkeypatch):
         resume=tmp_path / "ledger.sqlite",
     )
     assert found.leakers[0].user == "user-123" and sum(scored) == 80, "the first 120 were scored before"
+    assert found.statistic == "drw-exact-1", "the version that it began with"
     by_name = {finding.user: finding for finding in found.ranking}
     if figures["strongest"] in by_name:
         assert by_name[figures["strongest"]].log10_p == pytest.approx(figures["log10_p"], rel=1e-6)

@@ -103,6 +103,19 @@ def test_rotation_changes_the_marks_and_not_the_model(tmp_path):
     torch.testing.assert_close(answers(again, user="ann"), answers(victim, user="ann"))
 
 
+@pytest.mark.parametrize("label_kind", ["soft", "hard"])
+def test_a_ring_rotated_while_a_context_is_open_marks_with_its_new_epoch(label_kind):
+    """All of a mark is of one epoch: signal, draws and fingerprint; for a user per row as for one user."""
+    victim, batch = make_victim("token-classification", label_kind), make_batch(n_rows=4)
+    for users in ("ann", USERS):
+        with victim.use_key(user=users):
+            before, was = answers(victim, batch), victim.marking_fingerprint()
+            victim.key.rotate()
+            after, now = answers(victim, batch), victim.marking_fingerprint()
+        assert now != was and not torch.equal(after, before)
+        assert torch.equal(after, answers(victim, batch, user=users))
+
+
 def test_a_saved_model_asks_for_its_ring(tmp_path):
     victim = make_victim()
     victim.save_pretrained(tmp_path / "model")

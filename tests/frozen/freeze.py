@@ -4,6 +4,7 @@ Run it where a format is new: ``pytest tests/frozen/freeze.py``, then commit wha
 secrets and protect nothing; the models have random weights.
 """
 
+import dataclasses
 import json
 import random
 import shutil
@@ -15,6 +16,9 @@ from transformers import pipeline
 
 from drw_hf import KeyRing, WatermarkKey, detect, identify
 from drw_hf.detection import probe_suspect
+from drw_hf.detection.result import authenticate, refer_to
+from drw_hf.detection.statistics import STATISTICS
+from drw_hf.detection.verdict import Corrections, verdict_on
 from drw_hf.evidence import verify_commitment
 from drw_hf.hub.card import model_card
 from drw_hf.keys import RarestRule, sealing
@@ -176,6 +180,21 @@ def freeze_evidence(folder):
     write_json(folder / "expected.json", {name: [r.verdict, r.log10_p, r.p_snr] for name, r in found.items()})
 
 
+def freeze_few_probes(folder):
+    """Evidence of few probes and scope ``all``, on which the versions of the exact test differ."""
+    folder.mkdir()
+    key = make_large_key(scope="all")
+    key.save_pretrained(folder / "key")
+    rows, clean, marked, _ = make_case(key, n_rows=20)
+    probe, figures = probe_suspect(marked, rows, key=key, victim=clean), {}
+    for name in ("drw-exact-1", "drw-exact-2"):
+        bare = verdict_on(probe, key, Corrections(), 1e-3, statistic=STATISTICS.get(name))
+        result = refer_to(bare, None, None)
+        dataclasses.replace(result, mac=authenticate(result.document(), key)).save(folder / f"{name}.json")
+        figures[name] = [result.verdict, result.log10_p, result.n_probes]
+    write_json(folder / "expected.json", figures)
+
+
 def freeze_identification(folder):
     folder.mkdir()
     ring = make_ring()
@@ -256,6 +275,7 @@ def test_freeze(hub, tmp_path, monkeypatch):
         "protected": freeze_protected,
         "pushed": lambda folder: freeze_pushed(folder, hub, tmp_path),
         "evidence": freeze_evidence,
+        "few-probes": freeze_few_probes,
         "identification": freeze_identification,
         "served": freeze_served,
         "ring-of-frequencies": freeze_ring_of_frequencies,

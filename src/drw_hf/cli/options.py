@@ -201,8 +201,10 @@ class OwnModel:
 
     def __post_init__(self) -> None:
         if not (self.victim or self.tokenizer):
-            wanted = "pass --victim (or --tokenizer, without a victim)"
-            raise typer.BadParameter(f"the hash goes by your own tokens; {wanted}")
+            raise typer.BadParameter(
+                "neither --victim nor --tokenizer was given; expected one of them, because the mark is looked up by "
+                "the tokens of your tokenizer: pass --victim with your model, or --tokenizer with its tokenizer alone"
+            )
 
 
 @dataclass(frozen=True)

@@ -35,6 +35,7 @@ def detect(
     key: WatermarkKey,
     tokenizer: PreTrainedTokenizerBase | None = None,
     victim: Suspect | None = None,
+    reference: Suspect | None = None,
     keys_tried: int = 1,
     suspects_tested: int = 1,
     looks: int = 1,
@@ -68,6 +69,10 @@ def detect(
     victim : model, optional
         The clean victim (a protected model is asked with its mark switched off). It sharpens the test, and suspects
         that give labels alone need it or ``gold``.
+    reference : model, optional
+        A model of yours that has nothing to do with the key. Best is a student of the clean victim's answers to text
+        like the thief's: it errs as students do, and what it explains is no noise any more. Without the victim it
+        stands in for it.
     keys_tried, suspects_tested, looks : int
         How many keys, suspects and looks at the data there were in all, this one included; p-values are corrected.
     level : float
@@ -107,7 +112,8 @@ def detect(
     first_seen = None if suspect_first_seen is None else as_iso(suspect_first_seen)
     if texts is None and logged is not None and not isinstance(suspect, Probe):
         texts, logged = [text for text, _ in logged], [served for _, served in logged]
-    probe = probe_of("detect", suspect, texts, key=key, tokenizer=tokenizer, victim=victim, logged=logged, **probing)
+    others: dict[str, Any] = {"tokenizer": tokenizer, "victim": victim, "reference": reference, "logged": logged}
+    probe = probe_of("detect", suspect, texts, key=key, **others, **probing)
     corrections = Corrections(keys_tried, suspects_tested, looks)
     bare = verdict_on(probe, key, corrections, level, TestOptions(logged_counts, simulated_keys))
     result = refer_to(bare, record, first_seen)

@@ -70,6 +70,7 @@ def probe_suspect(
     key: WatermarkKey,
     tokenizer: PreTrainedTokenizerBase | None = None,
     victim: Suspect | None = None,
+    reference: Suspect | None = None,
     logged: Sequence[Any] | None = None,
     **probing: Unpack[ProbingOptions],
 ) -> Probe:
@@ -90,7 +91,7 @@ def probe_suspect(
     labelled = {name: list(labels) for name, labels in given.items() if labels is not None}
     if isinstance(suspect, list | tuple | np.ndarray):
         _refuse_ignored("arrays are", {name: value for name, value in probing.items() if name != "gold"})
-        return _from_answers(suspect, texts, key, victim, labelled)
+        return _from_answers({"suspect": suspect, "victim": victim, "reference": reference}, texts, key, labelled)
     if tokenizer is None:
         raise InvalidInputError(
             "tokenizer= is missing: the hash goes by the owner's tokens; give the model's tokenizer"
@@ -112,11 +113,12 @@ def probe_suspect(
     tokenizers = probing.get("suspect_tokenizer"), tokenizer
     answers = {}
     answers["suspect"], name = _ask("the suspect", suspect, labels, tokenizers, key.task, questions, asked, options)
-    if victim is not None:
-        tokenizers, unmarked = (None, tokenizer), without_mark(victim)
-        answers["victim"], _ = _ask(
-            "the victim", unmarked, key.labels, tokenizers, key.task, questions, asked, options
-        )
+    for which, other in (("victim", victim), ("reference", reference)):
+        if other is not None:
+            tokenizers, unmarked = (None, tokenizer), without_mark(other)
+            answers[which], _ = _ask(
+                f"the {which}", unmarked, key.labels, tokenizers, key.task, questions, asked, options
+            )
     return _assemble(key, tokens, answers, labelled, asked, name, tokenizer_fingerprint(tokenizer))
 
 
@@ -128,17 +130,20 @@ def probe_of(
     key: WatermarkKey,
     tokenizer: PreTrainedTokenizerBase | None,
     victim: Suspect | None,
+    reference: Suspect | None = None,
     logged: Sequence[Any] | None = None,
     **probing: Unpack[ProbingOptions],
 ) -> Probe:
     """A probe as it is; any other suspect is asked. ``function`` is the one that was given these options."""
     check_options(function, probing, ProbingOptions)
     if isinstance(suspect, Probe):
-        _refuse_ignored("a Probe holds its", {"texts": texts, "victim": victim, "logged": logged, **probing})
+        given = {"texts": texts, "victim": victim, "reference": reference, "logged": logged, **probing}
+        _refuse_ignored("a Probe holds its", given)
         return suspect
     if texts is None:
         raise InvalidInputError("texts are missing: give texts to probe the suspect with")
-    return probe_suspect(suspect, texts, key=key, tokenizer=tokenizer, victim=victim, logged=logged, **probing)
+    others: dict[str, Any] = {"tokenizer": tokenizer, "victim": victim, "reference": reference, "logged": logged}
+    return probe_suspect(suspect, texts, key=key, **others, **probing)
 
 
 def _refuse_ignored(holder: str, given: Mapping[str, Any]) -> None:
@@ -190,6 +195,8 @@ def _ask(
         remedy = "pass label_map={suspect's label: key's label} for every label that was renamed"
         if who == "the victim":
             remedy = "this is not the model that the key was made for; give that one, or leave victim= out"
+        elif who == "the reference":
+            remedy = "give a model for the same labels, or leave reference= out"
         raise InvalidInputError(
             f"{who}'s labels {list(found)} are not the key's: {missing or list(found)} cannot be matched; {remedy}"
         )
@@ -318,15 +325,16 @@ def _numbers(which: str, rows: list[Any], asked: Sequence[int], key: WatermarkKe
 
 
 def _from_answers(
-    suspect: Any, rows: Iterable[Any], key: WatermarkKey, victim: Any, labelled: dict[str, list[Any]]
+    given: Mapping[str, Any], rows: Iterable[Any], key: WatermarkKey, labelled: dict[str, list[Any]]
 ) -> Probe:
     """Arrays (m,) or (len(input_ids), m) in the key's label order, beside token ids."""
     rows = [tokenised_row(row) for row in rows]
     if not rows or any("input_ids" not in row for row in rows):
         raise DatasetError("answers computed elsewhere need the tokens they are of; give rows with input_ids")
     _check_lengths(labelled, len(rows))
-    given = {"suspect": suspect} if victim is None else {"suspect": suspect, "victim": victim}
-    answers = {who: _checked_answers(theirs, rows, key, f"the {who}") for who, theirs in given.items()}
+    answers = {
+        who: _checked_answers(theirs, rows, key, f"the {who}") for who, theirs in given.items() if theirs is not None
+    }
     tokens = _of_rows(rows, key.special_token_ids, None, key.task)
     return _assemble(key, tokens, answers, labelled, range(len(rows)), "answers gathered elsewhere", None)
 

@@ -82,6 +82,9 @@ class DetectionResult:
     versions : dict
         Library versions.
     created_at : str
+    beside : dict or None
+        For comparison, and no part of the verdict: what the same test says of the suspect's labels alone, where it
+        gave scores (``variant``, ``z_score``, and ``log10_p`` and ``log10_bound``, which are not corrected).
     commitment : dict or None
         Where the key's commitment was found, as :func:`drw_hf.evidence.verify_commitment` tells; None for a result
         that refers to none.
@@ -126,6 +129,7 @@ class DetectionResult:
     settings: dict[str, Any] = field(repr=False)
     versions: dict[str, str]
     created_at: str
+    beside: dict[str, Any] | None = None
     commitment: dict[str, Any] | None = None
     suspect_first_seen: str | None = None
     mac: str | None = field(default=None, repr=False)

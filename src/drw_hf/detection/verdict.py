@@ -14,7 +14,7 @@ from ..keys.choices import Verdict
 from ..keys.key import WatermarkKey
 from .probing import Probe
 from .result import DetectionResult
-from .statistics import SPECTRA, STATISTICS, SpectrumStatistic, Statistic, TestOptions, newest_for
+from .statistics import SPECTRA, STATISTICS, Finding, SpectrumStatistic, Statistic, TestOptions, newest_for
 from .statistics.saddlepoint import ExactTest, corrected, tokens_needed
 from .statistics.spectra import NO_SPECTRUM
 
@@ -103,9 +103,16 @@ def verdict_on(
         settings={**key_settings(key), "p_snr": spectrum_by and spectrum_by.name, **_NO_OPTIONS, **found.settings},
         versions=library_versions(),
         created_at=datetime.now(UTC).isoformat(timespec="seconds"),
+        beside=None if found.beside is None else _shown(found.beside),
         probe=probe,
         null_samples=found.null_samples,
     )
+
+
+def _shown(finding: Finding) -> dict[str, Any]:
+    """What a result tells of a finding that stands beside the one it goes by."""
+    names = ("z_score", "log10_p", "log10_bound")
+    return {"variant": finding.variant, **{name: getattr(finding.test, name) for name in names}}
 
 
 def judge(test: ExactTest, level: float, corrections: Corrections) -> tuple[Verdict, int | None, str]:

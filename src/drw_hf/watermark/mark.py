@@ -24,24 +24,34 @@ SMALLEST_LOG = -1e4  # e to this power is 0 in float32, and unlike log 0 it has 
 
 @dataclass(frozen=True)
 class RingUsers:
-    """The users of a key ring whose keys mark a batch: one, or one for every row."""
+    """The users of a key ring whose keys mark a batch: one, or one for every row.
+
+    Without an epoch they are those of the ring's present one, whichever that is when they are asked for. A ring may be
+    rotated while a context of ``use_key`` is open, or by another thread: whoever marks a batch takes :meth:`pinned`.
+    """
 
     ring: KeyRing
     users: str | tuple[str, ...]
+    epoch: int | None = None
+
+    def pinned(self) -> "RingUsers":
+        """The same users in the ring's present epoch, which stays theirs: all that marks a batch is of one epoch."""
+        return dataclasses.replace(self, epoch=self.ring.epoch)
 
     @property
     def template(self) -> WatermarkKey:
         """What the keys of all users have in common."""
-        return self.ring.template()
+        return self.ring.template(self.epoch)
 
     def keys(self) -> list[WatermarkKey]:
         """The users' keys: one, or one for every row."""
-        return [self.ring.key_for(user) for user in ([self.users] if isinstance(self.users, str) else self.users)]
+        users = [self.users] if isinstance(self.users, str) else self.users
+        return [self.ring.key_for(user, self.epoch) for user in users]
 
     @cached_property
     def extracted(self) -> list[bytes]:
         """For every row what its user's sub-keys are expanded from: making whole keys would cost more than marking."""
-        return self.ring.extracted_keys(self.users)
+        return self.ring.extracted_keys(self.users, self.epoch)
 
     def subkeys(self, domain: str) -> list[bytes]:
         """For every row its user's sub-key for one use."""

@@ -86,7 +86,7 @@ def _row_keys(keys: Keys, n_rows: int) -> Keys:
         return keys
     if isinstance(keys, RingUsers) and isinstance(keys.users, str):
         return keys.ring.key_for(keys.users)
-    keys = keys if isinstance(keys, RingUsers) else list(keys)
+    keys = keys.pinned() if isinstance(keys, RingUsers) else list(keys)
     given: Sequence[Any] = keys.users if isinstance(keys, RingUsers) else keys
     if len(given) != n_rows:
         what = "users" if isinstance(keys, RingUsers) else "keys"
@@ -94,7 +94,7 @@ def _row_keys(keys: Keys, n_rows: int) -> Keys:
             f"{len(given)} {what} were given for a batch of {n_rows} rows; give one, or one for every row"
         )
     if len(set(given)) == 1:
-        return keys.ring.key_for(given[0]) if isinstance(keys, RingUsers) else given[0]
+        return keys.keys()[0] if isinstance(keys, RingUsers) else given[0]
     return keys
 
 
