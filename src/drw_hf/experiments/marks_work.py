@@ -133,7 +133,7 @@ class Workshop:
     def _do_victim(self, job: Job, setting: Setting) -> Record:
         parts, tokenizer = self.parts(setting), self.tokenizer(setting)
         model = self.new_model(setting, seed=0)
-        self._train(setting, setting.victim, 0, train_on_gold, setting.task.kind, tokenizer, parts.victim, model=model)
+        self.train(setting, setting.victim, 0, train_on_gold, setting.task.kind, tokenizer, parts.victim, model=model)
         sample = ask_victim(model, tokenizer, parts.evaluated_on("calibration"))
         temperature = fit_temperature(sample.logits, sample.gold)
         keys = (self._key(setting, f"throwaway {number}", model) for number in range(THROWAWAY_KEYS))
@@ -193,7 +193,7 @@ class Workshop:
     def _made_student(self, job: Job, setting: Setting) -> tuple[torch.nn.Module, Record]:
         """A trained student, and what is to be said of its training."""
         parts, tokenizer, student = self.parts(setting), self.tokenizer(setting), STUDENTS[job.student]
-        learn = functools.partial(self._train, setting, setting.student, job.seed)
+        learn = functools.partial(self.train, setting, setting.student, job.seed)
         if student.of is not None:
             first = self.load(dataclasses.replace(job, student=student.of))
             if student.name == PRUNED:
@@ -202,7 +202,7 @@ class Workshop:
                 rows = parts.queries.select(range(round(TUNED_SHARE * len(parts.queries))))
                 rate = setting.student.learning_rate / 2
                 slower = dataclasses.replace(setting.student, epochs=TUNED_EPOCHS, learning_rate=rate)
-                learn = functools.partial(self._train, setting, slower, job.seed)
+                learn = functools.partial(self.train, setting, slower, job.seed)
                 return first, learn(train_on_gold, setting.task.kind, tokenizer, rows, model=first)
         model = self.new_model(setting, job.seed, setting.student_width)
         if student.name == GOLD:
@@ -248,7 +248,7 @@ class Workshop:
         ]
         return [[-1 if token in special else token for token in row] for row in firsts]
 
-    def _train(
+    def train(
         self, setting: Setting, training: Training, seed: int, train: Callable, /, *arguments: Any, **options: Any
     ) -> Record:
         """Train a model, one of the arguments; what is to be said of it."""
