@@ -60,6 +60,7 @@ def main() -> None:
         if options.rescore:
             forget_scores(options.output)
         run.prepare()
+        run.forget_failures()
         work_through(run, lambda: print(read_lines(options.output)[-1].get("job"), file=sys.stderr, flush=True))
         run.check_finished()
     options.output.with_suffix(".md").write_text(report(options.output), encoding="utf-8")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .marks_settings import SEEDS, Setting
-from .marks_thieves import ATTACKED, HARD, SOFT, STUDENTS
+from .marks_thieves import ATTACKED, CLEAN, GOLD, HARD, SOFT, STUDENTS
 
 OTHER_KEY = "innocent: another key's student"  # a soft student, tested with a key that it has nothing to do with
 
@@ -22,6 +22,7 @@ class Job:
     student: str = ""
     seed: int = 0
     needs: tuple[str, ...] = ()
+    reference: int = 0  # the seed of the student of unmarked answers that is the reference
 
     @property
     def name(self) -> str:
@@ -41,7 +42,18 @@ def make_jobs(settings: Sequence[Setting], seeds: Sequence[int] = SEEDS) -> list
         for names in ((SOFT, HARD), ATTACKED):
             for setting in settings:
                 jobs += [job for name in names for job in _of_student(setting, name, seed)]
-    return jobs
+    return jobs + [job for setting in settings for job in _with_reference(setting, seeds)]
+
+
+def _with_reference(setting: Setting, seeds: Sequence[int]) -> Iterator[Job]:
+    """Students tested with a reference: the owner's own student of unmarked answers, of another seed than theirs."""
+    for name in (SOFT, HARD, GOLD):
+        for seed in seeds:
+            others = [one for one in setting.attacked if one in seeds and one != seed]
+            if others and (name != GOLD or seed in setting.attacked):
+                other = next((one for one in others if one > seed), others[0])
+                needs = [Job("student", setting.name, *one).name for one in ((name, seed), (CLEAN, other))]
+                yield Job("referenced", setting.name, name, seed, tuple(needs), reference=other)
 
 
 def _of_victim(setting: Setting) -> Iterator[Job]:

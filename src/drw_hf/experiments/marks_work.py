@@ -21,22 +21,26 @@ from transformers import AutoConfig
 
 from ..asking.labelling import LABELS, label_with_teacher
 from ..asking.models import PLAIN, PROTECTED
+from ..asking.options import AskingOptions
 from ..asking.questions import places_of_words, tokenize
 from ..detection.probing import Probe, probe_suspect
 from ..errors import DrwError
 from ..keys import WatermarkKey
 from ..keys.choices import LabelKind
+from ..planning.fit import fit_tilt
+from ..planning.tilt_costs import TiltCosts
+from ..planning.tilt_traffic import LEAST_KEYS as THROWAWAY_KEYS
+from ..planning.tilt_traffic import observe_tilt_traffic
 from ..watermark.tilt import settings_of
 from .lines import Record
 from .marks_jobs import OTHER_KEY, Job
-from .marks_served import ask_victim, fit_temperature, measure_served, solve_strength
+from .marks_served import ask_victim, measure_served
 from .marks_settings import BUDGET, PARTS, Parts, Setting, load_settings, read_parts
 from .marks_thieves import (
     CLEAN,
     DEBIASED,
     FINE_TUNED,
     GOLD,
-    HARD,
     PRUNED,
     SECOND,
     SOFT,
@@ -51,9 +55,9 @@ from .scoring import tested
 from .theft import distil, pretrained_model, train_on_gold
 from .work import own_tokenizer, pretrained_tokenizer, training_arguments, written_whole
 
-THROWAWAY_KEYS = 20  # over which the strength is chosen, and others over which its cost is measured
 OTHER_SEED = 1000  # added to a seed: the key of somebody else
 WHERE = ("queries", "unseen")
+_CHOSEN = "strength.json"  # beside the victim: what its keys are made with
 
 
 @dataclass(frozen=True)
@@ -110,20 +114,19 @@ class Workshop:
 
         Published like everything else here: these keys protect nothing.
         """
-        chosen = json.loads((self.path(Job("victim", setting.name)) / "strength.json").read_text())
-        return self._key(setting, seed, AutoConfig.from_pretrained(self.path(Job("victim", setting.name))), **chosen)
-
-    def _key(self, setting: Setting, seed: int | str, model: Any, **chosen: float) -> WatermarkKey:
+        victim = self.path(Job("victim", setting.name))
+        chosen = json.loads((victim / _CHOSEN).read_text())
         secret = hashlib.sha256(f"drw_hf marks {setting.name} {seed}".encode()).digest()
-        tokenizer, task = self.tokenizer(setting), setting.task.kind
-        return WatermarkKey.generate(model, tokenizer=tokenizer, task=task, mark="tilt", secret=secret, **chosen)
+        config, tokenizer = AutoConfig.from_pretrained(victim), self.tokenizer(setting)
+        return WatermarkKey.generate(config, tokenizer=tokenizer, mark="tilt", secret=secret, **chosen)
 
     def answers(self, setting: Setting, teacher: Any, rows: Dataset) -> Dataset:
         """A model's answers to rows, kept for who asks again."""
-        texts, kept = rows.select_columns(list(setting.task.columns)), self.folder / setting.name / "answers"
-        return label_with_teacher(
-            teacher, texts, self.tokenizer(setting), batch_size=64, cache_dir=kept, progress=False
-        )
+        texts = rows.select_columns(list(setting.task.columns))
+        return label_with_teacher(teacher, texts, self.tokenizer(setting), **self.asking(setting))
+
+    def _asking(self, setting: Setting) -> AskingOptions:
+        return {"batch_size": 64, "cache_dir": self.folder / setting.name / "answers", "progress": False}
 
     # -- the kinds of jobs
 
@@ -132,24 +135,27 @@ class Workshop:
 
     def _do_victim(self, job: Job, setting: Setting) -> Record:
         parts, tokenizer = self.parts(setting), self.tokenizer(setting)
-        model = self.new_model(setting, seed=0)
+        model: Any = self.new_model(setting, seed=0)
         self.train(setting, setting.victim, 0, train_on_gold, setting.task.kind, tokenizer, parts.victim, model=model)
-        sample = ask_victim(model, tokenizer, parts.evaluated_on("calibration"))
-        temperature = fit_temperature(sample.logits, sample.gold)
-        keys = (self._key(setting, f"throwaway {number}", model) for number in range(THROWAWAY_KEYS))
-        strength, cost = solve_strength(sample.logits, [sample.shifts(key) for key in keys], temperature, BUDGET)
+        asking: Any = {"label_column": setting.task.gold, **self.asking(setting)}
+        fit = fit_tilt(model, parts.calibration, tokenizer, budget=BUDGET, keys=THROWAWAY_KEYS, **asking)
         with written_whole(self.path(job)) as folder:
             model.save_pretrained(folder)
-            chosen = {"strength": strength, "temperature": temperature, "budget": BUDGET}
-            (folder / "strength.json").write_text(json.dumps(chosen))
+            chosen = {"strength": fit.strength, "temperature": fit.temperature, "budget": fit.budget}
+            (folder / _CHOSEN).write_text(json.dumps(chosen))
         rows = {part: len(getattr(parts, part)) for part in PARTS}
-        return {"rows": rows, **chosen, "expected_cost": cost, "classes": len(parts.corpus.labels)}
+        cost = dataclasses.asdict(fit.cost)
+        return {"rows": rows, **chosen, "classes": len(parts.corpus.labels), "clean": fit.clean_accuracy, "cost": cost}
 
     def _do_served(self, job: Job, setting: Setting) -> Record:
-        victim = self.load(Job("victim", setting.name))
-        asked = ask_victim(victim, self.tokenizer(setting), self.parts(setting).evaluated_on("unseen"))
+        victim, tokenizer, parts = self.load(Job("victim", setting.name)), self.tokenizer(setting), self.parts(setting)
         keys = [self.key(setting, f"cost {number}") for number in range(THROWAWAY_KEYS)]
-        return measure_served(asked, keys, settings_of(keys[0]).temperature)
+        chosen = settings_of(keys[0])
+        asking: Any = {"label_column": setting.task.gold, **self.asking(setting)}
+        traffic = observe_tilt_traffic(victim, parts.unseen, tokenizer, like=keys[0], **asking)
+        cost = TiltCosts(traffic, chosen.temperature, keys).at(chosen.strength)
+        asked = ask_victim(victim, tokenizer, parts.evaluated_on("unseen"))
+        return {"cost": dataclasses.asdict(cost), **measure_served(asked, keys, chosen.temperature)}
 
     def _do_student(self, job: Job, setting: Setting) -> Record:
         model, record = self._made_student(job, setting)
@@ -165,9 +171,7 @@ class Workshop:
                     tokenizer=self.tokenizer(setting),
                     victim=victim,
                     gold=parts.corpus.gold(rows),
-                    batch_size=64,
-                    cache_dir=self.folder / setting.name / "answers",
-                    progress=False,
+                    **self.asking(setting),
                 )
                 probe.save(folder / f"{where}.npz")
                 record[f"accuracy, {where}"] = 100.0 * float(np.mean(probe.suspect.argmax(1) == probe.gold))
@@ -180,17 +184,29 @@ class Workshop:
         record: Record = {}
         for where in WHERE:
             probe = dataclasses.replace(Probe.load(folder / f"{where}.npz"), gold=None)
+            record[where] = {}
+            for form, one in (("scores", probe), ("labels", labels_alone(probe))):
+                for whose, given in (("with the victim", one), ("without", dataclasses.replace(one, victim=None))):
+                    record[where][f"{form}, {whose}"] = tested(given, key, spectrum=True)
+        return record
+
+    def _do_referenced(self, job: Job, setting: Setting) -> Record:
+        key, of = self.key(setting, job.seed), dataclasses.replace(job, kind="student", reference=0)
+        reference = dataclasses.replace(of, student=CLEAN, seed=job.reference)
+        record: Record = {"reference": job.reference}
+        for where in WHERE:
+            said = Probe.load(self.path(reference) / f"{where}.npz").suspect
+            probe = dataclasses.replace(Probe.load(self.path(of) / f"{where}.npz"), gold=None, reference=said)
             record[where] = {
-                f"{form}, {whose}": tested(one if whose == "with the victim" else without, key, spectrum=True)
-                for form, one in (("scores", probe), ("labels", labels_alone(probe)))
-                for without in [dataclasses.replace(one, victim=None)]
-                for whose in ("with the victim", "without")
+                "scores, with victim and reference": tested(probe, key, spectrum=True),
+                "labels, with victim and reference": tested(labels_alone(probe), key, spectrum=True),
+                "scores, with the reference": tested(dataclasses.replace(probe, victim=None), key, spectrum=True),
             }
         return record
 
     # -- students
 
-    def _made_student(self, job: Job, setting: Setting) -> tuple[torch.nn.Module, Record]:
+    def _made_student(self, job: Job, setting: Setting) -> tuple[Any, Record]:
         """A trained student, and what is to be said of its training."""
         parts, tokenizer, student = self.parts(setting), self.tokenizer(setting), STUDENTS[job.student]
         learn = functools.partial(self.train, setting, setting.student, job.seed)
@@ -223,16 +239,13 @@ class Workshop:
 
         Hard labels are the argmax of the soft answers, so that one student stands for a thief of either.
         """
-        victim, key, queries = self.load(Job("victim", setting.name)), self.key(setting, seed), self.parts(setting)
-        served = {
-            kind: self.answers(
-                setting, PROTECTED[key.task].from_model(victim, key=key, label_kind=kind), queries.queries
-            )
-            for kind in dict.fromkeys((SOFT, label_kind))
-        }
-        if label_kind == HARD and served[SOFT][LABELS][:] != served[HARD][LABELS][:]:
+        victim, key = self.load(Job("victim", setting.name)), self.key(setting, seed)
+        kinds: list[LabelKind] = ["soft", "hard"] if label_kind == "hard" else ["soft"]
+        services = [PROTECTED[key.task].from_model(victim, key=key, label_kind=kind) for kind in kinds]
+        served = [self.answers(setting, service, self.parts(setting).queries) for service in services]
+        if served[0][LABELS][:] != served[-1][LABELS][:]:
             raise DrwError(f"{setting.title}: hard labels are not the argmax of the soft answers; they must be")
-        return served[label_kind]
+        return served[-1]
 
     def _carriers(self, setting: Setting, rows: Dataset) -> list[list[int]]:
         """The tokens that carry the mark in each row: see :func:`~drw_hf.experiments.marks_thieves.debias`."""
