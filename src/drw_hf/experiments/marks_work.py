@@ -125,7 +125,8 @@ class Workshop:
         texts = rows.select_columns(list(setting.task.columns))
         return label_with_teacher(teacher, texts, self.tokenizer(setting), **self.asking(setting))
 
-    def _asking(self, setting: Setting) -> AskingOptions:
+    def asking(self, setting: Setting) -> AskingOptions:
+        """How anybody is asked: answers are kept beside the models of the setting."""
         return {"batch_size": 64, "cache_dir": self.folder / setting.name / "answers", "progress": False}
 
     # -- the kinds of jobs
