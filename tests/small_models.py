@@ -14,6 +14,7 @@ WORDS = (
 ).split()
 TAGS = ["O", "B-PER", "I-PER", "B-LOC"]
 VOCAB_SIZE = 64
+MARKS = ["cosine", "tilt"]
 
 
 def make_tokenizer(words=WORDS, **settings):
@@ -96,9 +97,33 @@ def make_model(task="sequence-classification", architecture="bert", seed=0, shar
     return model
 
 
+def make_lively(model, tokenizer, texts, spread=3.0, lean=0.0):
+    """The same classifier, with logits that differ from text to text, as those of a trained one do.
+
+    It leans towards its second class.
+    """
+    with torch.no_grad():
+        logits = model(**tokenizer(texts, padding=True, return_tensors="pt")).logits
+        model.classifier.bias -= logits.mean(dim=0)
+        for parameter in model.classifier.parameters():
+            parameter *= spread / (logits[:, 1] - logits[:, 0]).std()
+        model.classifier.bias[1] += lean
+    return model
+
+
+def draw_labels(model, tokenizer, texts, temperature=1.5, seed=0):
+    """Labels drawn from a classifier's own probabilities, which makes it calibrated at this temperature."""
+    with torch.no_grad():
+        logits = model(**tokenizer(texts, padding=True, return_tensors="pt")).logits
+    chance = torch.Generator().manual_seed(seed)
+    drawn = torch.multinomial((logits / temperature).softmax(dim=-1), 1, generator=chance)[:, 0]
+    return [model.config.id2label[number] for number in drawn.tolist()]
+
+
 def make_key(model, tokenizer=None, **settings):
     """A key with a fixed secret, so that every run marks alike."""
-    settings = {"target": 1, "secret": bytes(range(32)), **settings}
+    of_the_mark = {} if settings.get("mark") == "tilt" else {"target": 1}
+    settings = {**of_the_mark, "secret": bytes(range(32)), **settings}
     if tokenizer is None:
         settings.setdefault("special_token_ids", sorted(SPECIAL.values()))
         settings.setdefault("separator_token_ids", [2, 3])
@@ -106,11 +131,12 @@ def make_key(model, tokenizer=None, **settings):
 
 
 def make_victim(task="sequence-classification", key=None, label_kind="soft", model=None, **settings):
-    """A protected tiny classifier; by default every answer is marked (scope all, τ = 1)."""
+    """A protected tiny classifier; by default every answer is marked (scope all, τ = 1), and clearly."""
     model = model or make_model(task)
-    options = {name: settings.pop(name) for name in ("sampling", "sample_all") if name in settings}
+    options = {name: settings.pop(name) for name in ("sampling", "sample_all", "digits") if name in settings}
     if key is None:
-        key = make_key(model, **{"scope": "all", "tau": 1.0, **settings})
+        of_the_mark = {"strength": 1.0} if settings.get("mark") == "tilt" else {"scope": "all"}
+        key = make_key(model, **{**of_the_mark, "tau": 1.0, **settings})
     return AUTO[task][1].from_model(model, key=key, label_kind=label_kind, **options)
 
 

@@ -3,6 +3,7 @@
 The students here are made by hand: a marked answer (Eq. 5) and noise, of the token and of the probe. Seeds are fixed.
 """
 
+import dataclasses
 import inspect
 import math
 
@@ -82,7 +83,7 @@ class World:
         return exact_test(found.A, *key.entries(found.token_ids), key.frequency, key.tau, B=found.B)
 
 
-def by_the_book(token_ids, y, regressors, logged=None):
+def by_the_book(token_ids, y, regressors, logged=None, pieces=10):
     """``statistics.md`` written out: truncated powers, one token after the other."""
     tokens = sorted(set(token_ids.tolist()))
     rows = {token: np.flatnonzero(token_ids == token) for token in tokens}
@@ -90,7 +91,7 @@ def by_the_book(token_ids, y, regressors, logged=None):
     columns = [np.ones(len(y))]
     for x in [*regressors, log_n]:
         columns.append(x)
-        columns += [np.maximum(x - knot, 0.0) for knot in np.quantile(x, np.arange(1, 10) / 10)]
+        columns += [np.maximum(x - knot, 0.0) for knot in np.quantile(x, np.arange(1, pieces) / pieces)]
     design = np.stack(columns, axis=1)
     r = y - design @ np.linalg.lstsq(design, y, rcond=1e-12)[0]
     N, k = len(y), len(tokens)
@@ -207,6 +208,68 @@ def test_amplitudes_add_up_to_zero_and_do_not_depend_on_the_order_of_probes(worl
             np.testing.assert_allclose(again, amplitude, atol=1e-8 * np.abs(amplitude).max())
 
 
+# -- few probes
+
+
+def thinned(world, n_target, n_others=1000):
+    """A world with few probes that are c*, as with many classes: tokens, suspect, innocent and victim."""
+    is_target = world.victim.argmax(axis=1) == TARGET
+    kept = np.concatenate([np.flatnonzero(is_target)[:n_target], np.flatnonzero(~is_target)[:n_others]])
+    return world.token_ids[kept], world.suspect[kept], world.innocent[kept], world.victim[kept]
+
+
+@pytest.mark.parametrize(("n_target", "pieces"), [(40, 1), (100, 2), (449, 9), (450, 10), (900, 10)])
+def test_every_piece_of_a_spline_has_its_fifteen_probes(n_target, pieces):
+    token_ids, q, _, p = (array[:n_target] for array in thinned(World(), n_target))
+    found = amplitudes_of(token_ids, TARGET, probabilities=q, victim=p)
+    assert found.n_probes == n_target
+    same_up_to_a_factor(found, by_the_book(token_ids, log_of_others(q), [logit(p), log_of_others(p)], pieces=pieces))
+
+
+def test_a_few_probes_of_the_target_do_not_outweigh_all_the_others():
+    """Scope ``all``: both parts find at least what the part that is not c* finds alone; drw-exact-1 lost there."""
+    gains = {"drw-exact-1": [], "drw-exact-2": []}
+    for seed in range(8):
+        world = World(m=20, scope="all", seed=seed, n=2500)
+        token_ids, q, _, p = thinned(world, 30)
+        for statistic, gained in gains.items():
+            both = amplitudes_of(token_ids, TARGET, probabilities=q, victim=p, scope="all", statistic=statistic)
+            others = dataclasses.replace(both, A=np.zeros_like(both.A))
+            gained.append(world.test(both).z_score - world.test(others).z_score)
+    assert min(gains["drw-exact-2"]) > -0.2 and np.mean(gains["drw-exact-2"]) > 0.3
+    assert min(gains["drw-exact-1"]) < -0.5 and np.mean(gains["drw-exact-1"]) < np.mean(gains["drw-exact-2"]) - 0.2
+
+
+def test_with_few_probes_too_an_innocent_student_gives_uniform_p_values():
+    world = World(m=20, scope="all", n=2500)
+    token_ids, _, q, p = thinned(world, 40)
+    found = amplitudes_of(token_ids, TARGET, probabilities=q, victim=p, scope="all")
+    p_values = [world.test(found, make_key(index)).p_value for index in range(100)]
+    assert scipy.stats.kstest(p_values, "uniform").pvalue > 1e-3
+
+
+@pytest.mark.parametrize("scope", ["predicted", "all"])
+def test_with_many_probes_the_versions_differ_by_a_factor_alone(scope):
+    world = World(scope=scope)
+    for known in world.forms(world.suspect, world.hard).values():
+        old, new = (
+            amplitudes_of(world.token_ids, TARGET, **known, scope=scope, statistic=statistic)
+            for statistic in ("drw-exact-1", "drw-exact-2")
+        )
+        assert (old.statistic, new.statistic) == ("drw-exact-1", "drw-exact-2")
+        same_up_to_a_factor(new, (old.token_ids, old.A))
+        assert world.test(new).z_score == pytest.approx(world.test(old).z_score, abs=0.05)
+
+
+def test_where_the_fit_leaves_no_degrees_of_freedom_nothing_is_said(world):
+    """Five probes against four coefficients: their spread cannot be known, so p is 1 (and the verdict undecided)."""
+    chosen = np.flatnonzero(world.victim.argmax(axis=1) == TARGET)
+    _, first = np.unique(world.token_ids[chosen], return_index=True)
+    few = chosen[first[:5]]
+    found = amplitudes_of(world.token_ids[few], TARGET, probabilities=world.suspect[few], victim=world.victim[few])
+    assert found.flat and found.n_probes == 5 and world.test(found).p_value == 1.0
+
+
 # -- the key
 
 
@@ -215,7 +278,7 @@ def test_nothing_here_can_see_a_key():
     names = set(inspect.signature(compute_amplitudes).parameters)
     assert names == {
         *("token_ids", "target", "suspect", "victim", "gold", "reference"),
-        *("logged_counts", "scope"),
+        *("logged_counts", "scope", "statistic"),
     }
     source = inspect.getsource(module)
     imports = [line for line in source.splitlines() if line.startswith(("import ", "from "))]
@@ -318,6 +381,7 @@ def test_tokens_that_occur_once_each_are_enough():
         ({"logged_counts": np.ones(10)}, "logged_counts has shape"),
         ({"logged_counts": -np.ones(50)}, "negative"),
         ({"scope": "some"}, "scope='some'"),
+        ({"statistic": "drw-exact-0"}, "statistic='drw-exact-0'"),
     ],
 )
 def test_what_cannot_be_tested_is_refused_by_name(change, message):

@@ -11,9 +11,9 @@ from transformers import AutoConfig
 
 from drw_hf import KeyRing, WatermarkedModelForSequenceClassification, WatermarkKey
 from drw_hf.cli import passphrases
-from drw_hf.cli.identify import printable
 from drw_hf.keys import UserProof, sealing, verify_proof
 from drw_hf.tracing import Identification
+from drw_hf.wording import printable
 from needles import leaks_in
 from test_cli import PAGE, PASSPHRASE, bare, drw, make_tokenizer, save_model, without, write_rows
 
@@ -279,7 +279,7 @@ def test_without_a_victim_the_tokenizer_is_enough(story):
 
 
 def test_a_name_cannot_steer_the_terminal():
-    assert printable("bœb \N{ROBOT FACE}\nann\x1b[31m\x85") == "bœb \N{ROBOT FACE}\nann�[31m�"
+    assert printable("bœb \N{ROBOT FACE}\nann\x1b[31m\x85") == "bœb \N{ROBOT FACE}�ann�[31m�"
 
 
 # -- secrets

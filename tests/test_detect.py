@@ -210,7 +210,7 @@ def test_a_result_and_its_probe_survive_saving(tmp_path):
     replayed = detect(again.probe, key=key)
     assert replayed.log10_p == found.log10_p and replayed.probe_digest == found.probe_digest
     text = (tmp_path / "evidence/evidence.json").read_text()
-    assert key.secret.hex() not in text and json.loads(text)["statistic"] == "drw-exact-1"
+    assert key.secret.hex() not in text and json.loads(text)["statistic"] == "drw-exact-2"
     assert {"drw_hf", "torch", "python"} <= set(found.versions)
     assert found.key_commitment == key.commitment()
 

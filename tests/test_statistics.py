@@ -61,14 +61,15 @@ def rewrite(path, key, **settings):
 
 
 def test_the_package_has_its_statistics_by_name():
-    assert list(STATISTICS) == ["drw-exact-1", "drw-memory-1"] and list(SPECTRA) == ["drw-psnr-1", "drw-psnr-2"]
+    assert list(STATISTICS) == ["drw-exact-1", "drw-exact-2", "drw-memory-1", "drw-tilt-1"]
+    assert list(SPECTRA) == ["drw-psnr-1", "drw-psnr-2", "drw-psnr-tilt-1"]
     assert all(isinstance(statistic, Statistic) for _, statistic in STATISTICS.items())
     assert all(isinstance(spectrum, SpectrumStatistic) for _, spectrum in SPECTRA.items())
     assert all(name == statistic.name for name, statistic in [*STATISTICS.items(), *SPECTRA.items()])
 
 
 def test_detect_takes_the_statistic_that_applies_to_what_the_probe_holds(key, probe):
-    assert newest_for(STATISTICS, probe, key).name == "drw-exact-1"
+    assert newest_for(STATISTICS, probe, key).name == "drw-exact-2"
     logged = dataclasses.replace(probe, logged=probe.suspect.argmax(1))
     assert newest_for(STATISTICS, logged, key).name == "drw-memory-1"
     assert detect(logged, key=key).statistic == "drw-memory-1"
@@ -78,14 +79,14 @@ def test_detect_takes_the_statistic_that_applies_to_what_the_probe_holds(key, pr
 def test_a_statistic_that_is_registered_is_chosen_stated_and_replayed(key, probe, half, tmp_path):
     found = detect(probe, key=key)
     assert (found.statistic, found.variant) == ("toy-half-1", "half") and found.verdict == "detected"
-    assert detect(dataclasses.replace(probe, victim=None), key=key).statistic == "drw-exact-1", "it does not apply"
+    assert detect(dataclasses.replace(probe, victim=None), key=key).statistic == "drw-exact-2", "it does not apply"
     found.save(tmp_path / "evidence.json")
     assert figures_check(tmp_path / "evidence.json", key).status == "passed"
     STATISTICS.remove(half.name)
     check = figures_check(tmp_path / "evidence.json", key)
     assert check.status == "open" and "'toy-half-1'" in check.detail
     assert "update drw_hf" in check.detail and "import the module that registers it" in check.detail
-    assert detect(probe, key=key).statistic == "drw-exact-1"
+    assert detect(probe, key=key).statistic == "drw-exact-2"
     register(half)
 
 

@@ -107,6 +107,19 @@ class Store:
             raise damaged(self.path, error, self.records.begin_anew, self.records.what) from None
 
 
+def about_of(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """What the records in a file belong to; empty where there is no file, or none that says."""
+    if not Path(path).is_file():
+        return {}
+    try:
+        with contextlib.closing(sqlite3.connect(path)) as connection:
+            (content,) = connection.execute("SELECT content FROM about").fetchone()
+        about = json.loads(content)
+    except (sqlite3.Error, TypeError, ValueError):  # whoever opens it as a store is told why
+        return {}
+    return about if isinstance(about, dict) else {}
+
+
 def damaged(file: Path, why: object, begin_anew: str, what: str = "answers") -> KeptAnswersError:
     """The error of a file that cannot be read; ``begin_anew`` is for those who have no backup."""
     return KeptAnswersError(

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..errors import InvalidInputError
+from ..wording import printable
 from . import options as shared
 from .output import DETECTED, DONE, UNDECIDED, Outcome, prints_outcome, resumable, save_result, show_progress
 
@@ -103,7 +104,8 @@ def identify(
     for name in ("leakers", "ranking"):
         document[name] = [{shown: getattr(user, shown) for shown in SHOWN_OF_USERS} for user in getattr(result, name)]
     document |= {"committed": result.committed, "not_proven": NOT_PROVEN, "files": files}
-    return Outcome(document, printable("\n".join([*in_words(result), *lines])), EXIT_CODES[result.verdict])
+    # A user's name is any text, and may hold line breaks too: what is shown is made safe line by line.
+    return Outcome(document, "\n".join(map(printable, [*in_words(result), *lines])), EXIT_CODES[result.verdict])
 
 
 def in_words(result: "Identification") -> list[str]:
@@ -122,8 +124,3 @@ def declared(finding: "UserFinding", result: "Identification") -> str:
     if finding.declared is None:
         return "; not declared" if result.n_declared is None else "; whether declared is unknown, see --declared-users"
     return "; declared" if finding.declared else "; NOT declared"
-
-
-def printable(text: str) -> str:
-    """A user's name is any text: none of it may steer the terminal."""
-    return "".join(letter if letter.isprintable() or letter == "\n" else "�" for letter in text)

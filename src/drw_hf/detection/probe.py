@@ -20,9 +20,11 @@ from ..keys.files import write_atomically
 from ..keys.key import WatermarkKey
 from ..watermark.sampling import text_messages
 from ..watermark.tokens import Query, hashed_tokens, view_tokens
+from .words import Words
 
 FORMAT = "drw-probe-1"
-_ARRAYS = ("input_ids", "token_type_ids", "offsets", "rows", "places", "suspect", "victim", "gold", "logged")
+_TEXTS = ("input_ids", "token_type_ids", "offsets", "rows", "places")
+_ARRAYS = (*_TEXTS, "suspect", "victim", "gold", "logged", "reference")
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,6 +54,8 @@ class Probe:
         Gold labels; −1 where there is none.
     logged : array of int64, shape (N,), or None
         The labels that a hard-label service served, for the memory test; −1 where there is none.
+    reference : array of float32, shape (N, m), or None
+        What a model says that has nothing to do with any key, like a student of the clean victim.
     n_queries : int
         How many texts the suspect was asked.
     suspect_name : str
@@ -71,6 +75,7 @@ class Probe:
     victim: np.ndarray | None = None
     gold: np.ndarray | None = None
     logged: np.ndarray | None = None
+    reference: np.ndarray | None = None
     n_queries: int = 0
     suspect_name: str = ""
     tokenizer_fingerprint: str | None = None
@@ -90,6 +95,21 @@ class Probe:
             chosen, there = hashed_tokens(key, query, view_tokens(key, query))
             tokens[texts], exists[texts] = chosen.numpy(), there.numpy()
         return tokens[self.rows], exists[self.rows]
+
+    def words_of(self, key: WatermarkKey) -> Words:
+        """The words every item is about: a tagger's its own token, a text's all of its distinct ones."""
+        if key.task == "token-classification":
+            tokens, exists = self.tokens_of(key)
+            return Words(np.flatnonzero(exists), tokens[exists], np.ones(int(exists.sum())), len(self.rows))
+        texts = np.repeat(np.arange(self.n_texts), np.diff(self.offsets))
+        ordinary = ~np.isin(self.input_ids, key.special_token_ids)
+        pairs = np.unique(np.stack([texts[ordinary], self.input_ids[ordinary]]), axis=1)
+        item_of = np.full(self.n_texts, -1)
+        item_of[self.rows] = np.arange(len(self.rows))
+        items, tokens = item_of[pairs[0]], pairs[1]
+        items, tokens = items[items >= 0], tokens[items >= 0]
+        counts = np.bincount(items, minlength=len(self.rows))
+        return Words(items, tokens, 1.0 / np.sqrt(counts[items]), len(self.rows))
 
     def messages(self, key: WatermarkKey) -> list[bytes]:
         """What of every text decides the labels that a hard-label service draws."""

@@ -70,6 +70,7 @@ def probe_suspect(
     key: WatermarkKey,
     tokenizer: PreTrainedTokenizerBase | None = None,
     victim: Suspect | None = None,
+    reference: Suspect | None = None,
     logged: Sequence[Any] | None = None,
     **probing: Unpack[ProbingOptions],
 ) -> Probe:
@@ -90,7 +91,7 @@ def probe_suspect(
     labelled = {name: list(labels) for name, labels in given.items() if labels is not None}
     if isinstance(suspect, list | tuple | np.ndarray):
         _refuse_ignored("arrays are", {name: value for name, value in probing.items() if name != "gold"})
-        return _from_answers(suspect, texts, key, victim, labelled)
+        return _from_answers({"suspect": suspect, "victim": victim, "reference": reference}, texts, key, labelled)
     if tokenizer is None:
         raise InvalidInputError(
             "tokenizer= is missing: the hash goes by the owner's tokens; give the model's tokenizer"
@@ -103,7 +104,10 @@ def probe_suspect(
         raise InvalidInputError("there are no probe texts; give some hundred texts like those the model is asked")
     questions = [questions[i] for i in asked]
     labelled = {name: [labels[i] for i in asked] for name, labels in labelled.items()}
-    tokens = _encode(questions, tokenizer, options["max_length"] or _limit(tokenizer, victim), key.task)
+    cut = _truncation(key)
+    recorded = cut.pop("max_length", None)
+    limit = options["max_length"] or recorded or _limit(tokenizer, victim)
+    tokens = _encode(questions, tokenizer, limit, key.task, cut)
     label_map = probing.get("label_map") or {}
     renamed = {ours: theirs for theirs, ours in label_map.items()}
     if len(renamed) != len(label_map):
@@ -112,11 +116,12 @@ def probe_suspect(
     tokenizers = probing.get("suspect_tokenizer"), tokenizer
     answers = {}
     answers["suspect"], name = _ask("the suspect", suspect, labels, tokenizers, key.task, questions, asked, options)
-    if victim is not None:
-        tokenizers, unmarked = (None, tokenizer), without_mark(victim)
-        answers["victim"], _ = _ask(
-            "the victim", unmarked, key.labels, tokenizers, key.task, questions, asked, options
-        )
+    for which, other in (("victim", victim), ("reference", reference)):
+        if other is not None:
+            tokenizers, unmarked = (None, tokenizer), without_mark(other)
+            answers[which], _ = _ask(
+                f"the {which}", unmarked, key.labels, tokenizers, key.task, questions, asked, options, recorded
+            )
     return _assemble(key, tokens, answers, labelled, asked, name, tokenizer_fingerprint(tokenizer))
 
 
@@ -128,17 +133,20 @@ def probe_of(
     key: WatermarkKey,
     tokenizer: PreTrainedTokenizerBase | None,
     victim: Suspect | None,
+    reference: Suspect | None = None,
     logged: Sequence[Any] | None = None,
     **probing: Unpack[ProbingOptions],
 ) -> Probe:
     """A probe as it is; any other suspect is asked. ``function`` is the one that was given these options."""
     check_options(function, probing, ProbingOptions)
     if isinstance(suspect, Probe):
-        _refuse_ignored("a Probe holds its", {"texts": texts, "victim": victim, "logged": logged, **probing})
+        given = {"texts": texts, "victim": victim, "reference": reference, "logged": logged, **probing}
+        _refuse_ignored("a Probe holds its", given)
         return suspect
     if texts is None:
         raise InvalidInputError("texts are missing: give texts to probe the suspect with")
-    return probe_suspect(suspect, texts, key=key, tokenizer=tokenizer, victim=victim, logged=logged, **probing)
+    others: dict[str, Any] = {"tokenizer": tokenizer, "victim": victim, "reference": reference, "logged": logged}
+    return probe_suspect(suspect, texts, key=key, **others, **probing)
 
 
 def _refuse_ignored(holder: str, given: Mapping[str, Any]) -> None:
@@ -166,16 +174,20 @@ def _ask(
     questions: list[Question],
     numbers: Sequence[int],
     options: AskingOptions,
+    max_length: int | None = None,
 ) -> tuple[list[np.ndarray], str]:
     """Answers in the order of ``labels``, and the name of who gave them; tokenizers: theirs if known, the owner's.
 
-    ``numbers`` are the user's numbers of the questions.
+    ``numbers`` are the user's numbers of the questions; ``max_length`` is where the answerer cuts them, by default at
+    its own limit.
     """
     own, owners = tokenizers
     if own is None and isinstance(asked, torch.nn.Module):
         own = owners  # a bare model says nothing of its tokenizer
     try:
-        predictor = as_predictor(asked, own, task=task, labels=labels, max_retries=options["max_retries"])
+        predictor = as_predictor(
+            asked, own, task=task, labels=labels, max_length=max_length, max_retries=options["max_retries"]
+        )
         if are_tokenised(questions) and isinstance(predictor, ModelPredictor):
             if tokenizer_fingerprint(predictor.tokenizer) != tokenizer_fingerprint(owners):
                 raise InvalidInputError(
@@ -190,6 +202,8 @@ def _ask(
         remedy = "pass label_map={suspect's label: key's label} for every label that was renamed"
         if who == "the victim":
             remedy = "this is not the model that the key was made for; give that one, or leave victim= out"
+        elif who == "the reference":
+            remedy = "give a model for the same labels, or leave reference= out"
         raise InvalidInputError(
             f"{who}'s labels {list(found)} are not the key's: {missing or list(found)} cannot be matched; {remedy}"
         )
@@ -223,13 +237,19 @@ class _Tokens(NamedTuple):
     places: list[list[int | None]] | None
 
 
-def _encode(questions: list[Question], tokenizer: Any, limit: int, task: Task) -> _Tokens:
+def _truncation(key: WatermarkKey) -> dict[str, Any]:
+    """How the key says that texts are cut before the model reads them, where its mark depends on that."""
+    names = ("max_length", "truncation_side", "pair_truncation")
+    return {name: getattr(key.settings, name) for name in names if getattr(key.settings, name, None) is not None}
+
+
+def _encode(questions: list[Question], tokenizer: Any, limit: int, task: Task, cut: Mapping[str, Any]) -> _Tokens:
     if are_tokenised(questions):
         return _of_rows(questions, ids_that_are_no_word(tokenizer), limit, task)
     tokens = _Tokens([], [], [] if task == "token-classification" else None)
     for first in range(0, len(questions), 1000):
         chunk = questions[first : first + 1000]
-        encoding = tokenize(tokenizer, chunk, limit)
+        encoding = tokenize(tokenizer, chunk, limit, **cut)
         tokens.ids.extend(encoding["input_ids"])
         tokens.types.extend(encoding.get("token_type_ids", [[0] * len(row) for row in encoding["input_ids"]]))
         if tokens.places is not None:
@@ -318,15 +338,16 @@ def _numbers(which: str, rows: list[Any], asked: Sequence[int], key: WatermarkKe
 
 
 def _from_answers(
-    suspect: Any, rows: Iterable[Any], key: WatermarkKey, victim: Any, labelled: dict[str, list[Any]]
+    given: Mapping[str, Any], rows: Iterable[Any], key: WatermarkKey, labelled: dict[str, list[Any]]
 ) -> Probe:
     """Arrays (m,) or (len(input_ids), m) in the key's label order, beside token ids."""
     rows = [tokenised_row(row) for row in rows]
     if not rows or any("input_ids" not in row for row in rows):
         raise DatasetError("answers computed elsewhere need the tokens they are of; give rows with input_ids")
     _check_lengths(labelled, len(rows))
-    given = {"suspect": suspect} if victim is None else {"suspect": suspect, "victim": victim}
-    answers = {who: _checked_answers(theirs, rows, key, f"the {who}") for who, theirs in given.items()}
+    answers = {
+        who: _checked_answers(theirs, rows, key, f"the {who}") for who, theirs in given.items() if theirs is not None
+    }
     tokens = _of_rows(rows, key.special_token_ids, None, key.task)
     return _assemble(key, tokens, answers, labelled, range(len(rows)), "answers gathered elsewhere", None)
 

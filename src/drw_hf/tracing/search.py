@@ -19,11 +19,11 @@ from tqdm.auto import tqdm
 from transformers import PreTrainedTokenizerBase
 
 from ..asking.options import DEFAULTS
-from ..asking.store import Records, Store
+from ..asking.store import Records, Store, about_of
 from ..checks import check_level, whole_number
 from ..detection.probe import Probe
 from ..detection.probing import ProbingOptions, Suspect, probe_of
-from ..detection.statistics.amplitudes import MIN_TOKENS, STATISTIC, Amplitudes
+from ..detection.statistics.amplitudes import MIN_TOKENS, PROBES_PER_PIECE, STATISTIC, Amplitudes
 from ..detection.statistics.exact import amplitudes_of, kept_counts
 from ..detection.statistics.null_law import NullLaw
 from ..detection.statistics.spectra import calls_target
@@ -89,7 +89,8 @@ def identify(
     device : torch device, optional
         Where to score; by default numpy does on the CPU. Results do not depend on it.
     resume : path, optional
-        A file in which finished chunks are recorded; a search that was stopped goes on where it was.
+        A file in which finished chunks are recorded; a search that was stopped goes on where it was, by the version
+        of the statistic that it began with.
     **probing
         How the suspect is probed: :class:`drw_hf.detection.ProbingOptions`.
 
@@ -132,7 +133,9 @@ def identify(
             "by one with detect(probe, key=ring.key_for(user))"
         )
 
-    amplitudes = _amplitudes_if_enough(probe, template, logged_counts)
+    begun_with = None if resume is None else about_of(resume).get("statistic")
+    statistic = begun_with if begun_with in PROBES_PER_PIECE else STATISTIC
+    amplitudes = _amplitudes_if_enough(probe, template, logged_counts, statistic)
     law = _Law(amplitudes, template.settings, device)
     others = suspects_tested * looks
     about = {
@@ -140,7 +143,7 @@ def identify(
         "ring": ring.fingerprint,
         "epoch": epoch,
         "probe": probe.digest(),
-        "statistic": STATISTIC,
+        "statistic": amplitudes.statistic,
         "logged_counts": kept_counts(law.token_ids, logged_counts) or None,
         "precision": "64" if device is None else "32",
     }
@@ -183,7 +186,7 @@ def identify(
         level=level,
         suspects_tested=suspects_tested,
         looks=looks,
-        statistic=STATISTIC,
+        statistic=amplitudes.statistic,
         variant=amplitudes.variant,
         ring_fingerprint=ring.fingerprint,
         declared_root=None if declared is None else declared.root,
@@ -204,10 +207,10 @@ def identify(
     )
 
 
-def _amplitudes_if_enough(probe: Probe, template: WatermarkKey, logged_counts: Any) -> Amplitudes:
+def _amplitudes_if_enough(probe: Probe, template: WatermarkKey, logged_counts: Any, statistic: str) -> Amplitudes:
     """The amplitudes; zeros where there are probes that count, but of too few tokens to compare anything."""
     try:
-        return amplitudes_of(probe, template, logged_counts)
+        return amplitudes_of(probe, template, logged_counts, statistic)
     except InvalidInputError:
         tokens, exists = probe.tokens_of(template)
         counted = exists & calls_target(probe, template.target)
@@ -215,7 +218,7 @@ def _amplitudes_if_enough(probe: Probe, template: WatermarkKey, logged_counts: A
         if not 0 < len(distinct) < MIN_TOKENS:
             raise
         nothing = np.zeros(len(distinct))
-        return Amplitudes(distinct, nothing, None, nothing, int(counted.sum()), f"{probe.kind}-too-few")
+        return Amplitudes(distinct, nothing, None, nothing, int(counted.sum()), f"{probe.kind}-too-few", statistic)
 
 
 # -- the law that all users share

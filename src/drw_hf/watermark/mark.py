@@ -2,7 +2,7 @@
 
 import dataclasses
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
@@ -24,28 +24,49 @@ SMALLEST_LOG = -1e4  # e to this power is 0 in float32, and unlike log 0 it has 
 
 @dataclass(frozen=True)
 class RingUsers:
-    """The users of a key ring whose keys mark a batch: one, or one for every row."""
+    """The users of a key ring whose keys mark a batch: one, or one for every row.
+
+    Without an epoch they are those of the ring's present one, whichever that is when they are asked for. A ring may be
+    rotated while a context of ``use_key`` is open, or by another thread: whoever marks a batch takes :meth:`pinned`.
+    """
 
     ring: KeyRing
     users: str | tuple[str, ...]
+    epoch: int | None = None
+
+    def pinned(self) -> "RingUsers":
+        """The same users in the ring's present epoch, which stays theirs: all that marks a batch is of one epoch."""
+        return dataclasses.replace(self, epoch=self.ring.epoch)
 
     @property
     def template(self) -> WatermarkKey:
         """What the keys of all users have in common."""
-        return self.ring.template()
+        return self.ring.template(self.epoch)
 
     def keys(self) -> list[WatermarkKey]:
         """The users' keys: one, or one for every row."""
-        return [self.ring.key_for(user) for user in ([self.users] if isinstance(self.users, str) else self.users)]
+        users = [self.users] if isinstance(self.users, str) else self.users
+        return [self.ring.key_for(user, self.epoch) for user in users]
+
+    def for_rows(self, n_rows: int) -> "RingUsers":
+        """The same with one user for every row, also where it is the same one for all."""
+        return dataclasses.replace(self, users=(self.users,) * n_rows) if isinstance(self.users, str) else self
+
+    @property
+    def only_key(self) -> WatermarkKey | None:
+        """The key of the user, if it is one for all rows."""
+        return self.ring.key_for(self.users[0], self.epoch) if len(set(self.users)) == 1 else None
 
     @cached_property
-    def extracted(self) -> list[bytes]:
-        """For every row what its user's sub-keys are expanded from: making whole keys would cost more than marking."""
-        return self.ring.extracted_keys(self.users)
+    def extracted(self) -> dict[str, bytes]:
+        """For every user what their sub-keys are expanded from: making whole keys would cost more than marking."""
+        users = list(dict.fromkeys(self.users))
+        return dict(zip(users, self.ring.extracted_keys(users, self.epoch), strict=True))
 
     def subkeys(self, domain: str) -> list[bytes]:
         """For every row its user's sub-key for one use."""
-        return [expand(extracted, domain.encode()) for extracted in self.extracted]
+        expanded = {user: expand(extracted, domain.encode()) for user, extracted in self.extracted.items()}
+        return [expanded[user] for user in self.users]
 
 
 class Mark(ABC):
@@ -83,6 +104,9 @@ class Mark(ABC):
     def defaults(self, config: Any, tokenizer: Any) -> dict[str, Any]:
         """Settings that come from the model's configuration and its tokenizer (None where it is not known)."""
         return {}
+
+    def warn_of(self, given: Mapping[str, Any]) -> None:  # noqa: B027 (most marks do well with their defaults)
+        """Warn of what should have been said when a key is made; ``given`` are the settings that were."""
 
     def check(self, settings: MarkSettings, binding: Binding) -> None:  # noqa: B027 (most marks suit every model)
         """Raise :class:`~drw_hf.errors.InvalidKeyError` for settings that do not suit the mark, or the model."""

@@ -5,6 +5,12 @@ answers, predictions and texts and no key, and which probes count is decided by 
 probes by what the *protected* model answered: those answers carry the key.
 
 A probe is one hashed item: a word of a tagger, a text of a sentence classifier (hashed by the token its rule picks).
+
+There are two versions. ``drw-exact-2`` fits no more than its probes bear, and weighs what is left by the degrees of
+freedom that the fit left. ``drw-exact-1``, kept for what was found with it, always puts ten pieces into every spline:
+some 25 coefficients against 50 probes explain the mark away, leave residuals far too small, and so gave the few probes
+of a many-class model that are c* most of the weight in scope ``all``. With 150 probes and more per explaining variable
+(most often there are three) the two versions of A, or B, differ by a factor alone.
 """
 
 from collections.abc import Mapping
@@ -15,8 +21,12 @@ import numpy as np
 
 from ...checks import as_floats, check_choice, check_probabilities, integers
 from ...errors import InvalidInputError
+from .splines import PIECES, pieces_for, residual
 
-STATISTIC = "drw-exact-1"  # the name of this statistic; whatever changes a number below changes it
+# The versions of this statistic (whatever changes a number below is a new one), each with the probes that every piece
+# of a spline must have before there is another one; None: always all pieces, and weights as if nothing were fitted.
+PROBES_PER_PIECE: dict[str, int | None] = {"drw-exact-1": None, "drw-exact-2": 15}
+STATISTIC = "drw-exact-2"  # the newest
 MIN_TOKENS = 5  # distinct tokens without which there is nothing to compare
 _SMALLEST = 1e-8  # probabilities below are taken for it before the logarithm
 LOGIT_LIMIT = 9.2  # where all that is known of an answer is one score, rounding rules its logit beyond
@@ -37,7 +47,7 @@ class Amplitudes:
     # What was known of the suspect ("probabilities", "score" or "labels") and who said which probes count ("victim",
     # "gold" or "suspect"), joined by a hyphen.
     variant: str
-    statistic: str = STATISTIC
+    statistic: str  # the version
 
     @property
     def flat(self) -> bool:
@@ -98,6 +108,7 @@ def compute_amplitudes(
     reference: Any = None,
     logged_counts: Mapping[int, int] | Any = None,
     scope: Scope = "predicted",
+    statistic: str = STATISTIC,
 ) -> Amplitudes:
     """The amplitude of every token, from the suspect, the victim and the text alone.
 
@@ -112,9 +123,11 @@ def compute_amplitudes(
     the clean victim: what any student would say. ``logged_counts`` say how often the suspect's owner queried each
     token (a mapping, or an array by token id), and tokens never queried get no weight; by default a token's number of
     probes stands in. The key's ``scope`` ``"all"`` adds ``B`` from the probes that are not c*, with y = log q_{c*}.
+    ``statistic`` names the version.
     """
     token_ids = integers("token_ids", token_ids)
     check_choice("scope", scope, ("predicted", "all"))
+    check_choice("statistic", statistic, tuple(PROBES_PER_PIECE))
     n = len(token_ids)
     victim, reference = (
         None if array is None else as_probabilities(name, array)
@@ -137,7 +150,7 @@ def compute_amplitudes(
     for name, probes in parts.items():
         y, explained_by = suspect.against(probes, target, victim, reference, name)
         try:
-            found[name] = _per_token(token_ids[probes], y, explained_by, logged_counts)
+            found[name] = _per_token(token_ids[probes], y, explained_by, logged_counts, PROBES_PER_PIECE[statistic])
         except _NothingToTest as reason:
             reasons.append(str(reason))
     if not found:
@@ -152,7 +165,7 @@ def compute_amplitudes(
         spread[name][:, np.searchsorted(distinct, tokens)] = columns
     (A, weights), (B, _) = spread["A"], spread.get("B", (None, None))
     n_probes = int(sum(parts[name].sum() for name in found))
-    return Amplitudes(distinct, A, B, weights, n_probes, f"{suspect.kind}-{chosen_by}")
+    return Amplitudes(distinct, A, B, weights, n_probes, f"{suspect.kind}-{chosen_by}", statistic)
 
 
 class _NothingToTest(Exception):
@@ -160,7 +173,7 @@ class _NothingToTest(Exception):
 
 
 def _per_token(
-    token_ids: np.ndarray, y: np.ndarray, explained_by: list[np.ndarray], logged_counts: Any
+    token_ids: np.ndarray, y: np.ndarray, explained_by: list[np.ndarray], logged_counts: Any, per_piece: int | None
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The distinct tokens, w_i (r̄_i − weighted mean of r̄) of each, r being what is left of y; and w_i."""
     distinct, index, count = np.unique(token_ids, return_inverse=True, return_counts=True)
@@ -172,7 +185,9 @@ def _per_token(
         raise _NothingToTest(
             "none of their tokens is among the logged queries: probe with text like them, or leave logged_counts out"
         )
-    r = _residual(y - y.mean(), [*explained_by, np.log(count)[index]])
+    explained_by = [*explained_by, np.log(count)[index]]
+    pieces = PIECES if per_piece is None else pieces_for(n, len(explained_by), per_piece)
+    r, n_fitted = residual(y - y.mean(), explained_by, pieces)
     # All alike, or all as the victim says: amplitudes out of rounding would be noise.
     if r.std() <= 1e-9 * np.abs(y).max():
         return distinct, np.zeros(k), np.zeros(k)
@@ -184,24 +199,13 @@ def _per_token(
     between: float = np.sum(count * mean**2) / (k - 1)
     between = max(0.0, (between - within) / ((n - np.sum(count**2) / n) / (k - 1)))
     weight = count / (within + between * count) * (queried / (queried + HALF_WEIGHT))
+    if per_piece is not None:
+        # Of ν degrees of freedom, (ν − 2) over the sum of squares is one over the variance, on average; without more
+        # than two the variance cannot be known, and the probes say nothing.
+        weight *= max(n - n_fitted - 2, 0) / n
+        if not weight.any():
+            return distinct, weight, weight
     return distinct, weight * (mean - np.average(mean, weights=weight)), weight
-
-
-def _residual(y: np.ndarray, explained_by: list[np.ndarray]) -> np.ndarray:
-    """What least squares on linear splines leaves of y; knots at the deciles."""
-    columns = np.concatenate([_hats(x) for x in explained_by], axis=1)
-    # Hats are nearly orthogonal, so the normal equations are safe; but every regressor's hats add up to 1, which makes
-    # them singular, and lstsq takes that. The second round removes what the first left by rounding.
-    gram = columns.T @ columns
-    for _ in range(2):
-        y = y - columns @ np.linalg.lstsq(gram, columns.T @ y, rcond=1e-10)[0]
-    return y
-
-
-def _hats(x: np.ndarray) -> np.ndarray:
-    """The linear splines of x as hat functions: 1 at one knot, 0 at the others; ties merge knots."""
-    knots = np.unique(np.quantile(x, np.linspace(0.0, 1.0, 11)))
-    return np.stack([np.interp(x, knots, row) for row in np.eye(len(knots))], axis=1)
 
 
 def against_others(p: np.ndarray, target: int) -> np.ndarray:

@@ -51,6 +51,8 @@ class Finding:
         to :meth:`Statistic.test` again.
     null_samples : array or None
         T under random keys, if they were asked for.
+    beside : Finding or None
+        The same question asked of less of what the suspect said, for comparison; it has no part in the verdict.
     """
 
     test: ExactTest
@@ -58,6 +60,7 @@ class Finding:
     variant: str
     settings: dict[str, Any] = field(default_factory=dict)
     null_samples: np.ndarray | None = None
+    beside: "Finding | None" = None
 
 
 class Statistic(ABC):

@@ -1,4 +1,4 @@
-"""``drw-exact-1``: do the answers follow the key's cosine? Its law under random keys is known exactly."""
+"""``drw-exact-1`` and ``-2``: do the answers follow the key's cosine? The law under random keys is known exactly."""
 
 from typing import Any
 
@@ -7,15 +7,16 @@ import numpy as np
 from ...errors import InvalidInputError
 from ...keys.key import WatermarkKey
 from ..probe import Probe
-from .amplitudes import STATISTIC, Amplitudes, SuspectAnswers, compute_amplitudes, counts_of
+from .amplitudes import PROBES_PER_PIECE, STATISTIC, Amplitudes, SuspectAnswers, compute_amplitudes, counts_of
 from .base import Finding, Statistic, TestOptions, register
 from .null_law import NullLaw, simulate_null
 
 
 class ExactStatistic(Statistic):
-    """The exact test of the paper's mark."""
+    """The exact test of the paper's mark, in one of its versions: they differ in the amplitudes alone."""
 
-    name = STATISTIC
+    def __init__(self, name: str) -> None:
+        self.name = name
 
     def applies_to(self, probe: Probe, key: WatermarkKey) -> bool:
         """Probes without logged labels, for which the memory test is stronger."""
@@ -23,7 +24,7 @@ class ExactStatistic(Statistic):
 
     def test(self, probe: Probe, key: WatermarkKey, options: TestOptions) -> Finding:
         """The order matters: amplitudes are computed before the key's tables are read."""
-        found = amplitudes_of(probe, key, options.logged_counts)
+        found = amplitudes_of(probe, key, options.logged_counts, self.name)
         law: dict[str, Any] = {"B": found.B, "vectors": (key.v_k, key.v_s) if key.law == "paper" else None}
         null = NullLaw(found.A, key.settings, **law)
         test = null.test(null.statistic(*key.entries(found.token_ids)))
@@ -37,7 +38,9 @@ class ExactStatistic(Statistic):
         )
 
 
-def amplitudes_of(probe: Probe, key: WatermarkKey, logged_counts: Any = None) -> Amplitudes:
+def amplitudes_of(
+    probe: Probe, key: WatermarkKey, logged_counts: Any = None, statistic: str = STATISTIC
+) -> Amplitudes:
     """The amplitudes of a probe; of the key its public side alone is read, and the rule that picks tokens."""
     tokens, exists = probe.tokens_of(key)
     if not exists.any():
@@ -53,8 +56,10 @@ def amplitudes_of(probe: Probe, key: WatermarkKey, logged_counts: Any = None) ->
         SuspectAnswers(probe.kind, answers if probe.kind == "probabilities" else answers.argmax(1)),
         victim=None if probe.victim is None else probe.victim[exists],
         gold=None if probe.gold is None else probe.gold[exists],
+        reference=None if probe.reference is None else probe.reference[exists],
         logged_counts=logged_counts,
         scope=key.scope,
+        statistic=statistic,
     )
 
 
@@ -65,4 +70,5 @@ def kept_counts(token_ids: np.ndarray, logged_counts: Any) -> dict[str, float] |
     return dict(zip(map(str, token_ids.tolist()), counts_of(token_ids, logged_counts).tolist(), strict=True))
 
 
-register(ExactStatistic())
+for version in PROBES_PER_PIECE:
+    register(ExactStatistic(version))

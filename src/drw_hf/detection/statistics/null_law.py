@@ -64,8 +64,8 @@ class NullLaw:
         self.hashes = _HashLaw.of(settings, vectors)
         # A h + B h′ = 2B − (A + B)·loss of a selected token, with loss = 1 − cos(f_w g_k) in [0, 2]; sorted by the
         # factor, so that tokens that need finer quadrature stand together. T is measured in units of the largest one.
-        order = np.argsort(np.abs(self.A + self.B), kind="stable")
-        slope, offset = (self.A + self.B)[order], 2.0 * self.B[order]
+        self._order = np.argsort(np.abs(self.A + self.B), kind="stable")
+        slope, offset = (self.A + self.B)[self._order], 2.0 * self.B[self._order]
         self._unit = max(float(np.abs(slope).max()), float(np.abs(offset).max())) or 1.0
         self._slope, self._offset = slope / self._unit, offset / self._unit
         self._rule = cache(self.hashes.loss_rule)
@@ -80,15 +80,25 @@ class NullLaw:
     def test(self, statistic: float) -> ExactTest:
         """What the law says of a value of T."""
         _, means, variances = self._terms(0.0)
-        largest = float(np.abs(self._slope).max()) or 1.0
         return saddlepoint_test(
             self._cumulants_in_units,
             float(statistic) / self._unit,
             mean=float(means.sum()),
             variances=variances,
-            theta_limit=_RULES[-1][1] / largest,
+            theta_limit=self.theta_limit * self._unit,
             unit=self._unit,
         )
+
+    @property
+    def theta_limit(self) -> float:
+        """Up to which |θ| the cumulants are exact."""
+        return _RULES[-1][1] / (float(np.abs(self._slope).max()) or 1.0) / self._unit
+
+    def terms(self, theta: float) -> np.ndarray:
+        """K(θ), K′(θ) and K″(θ) of every token, shape (3, n)."""
+        found = np.empty((3, len(self.A)))
+        found[:, self._order] = self._terms(theta * self._unit) * self._unit ** np.arange(3)[:, None]
+        return found
 
     def cumulants(self, theta: float) -> tuple[float, float, float]:
         """K(θ), K′(θ) and K″(θ)."""

@@ -1,0 +1,182 @@
+"""How every word moves a suspect's answers, before any key is looked at: the amplitudes of the tilt test.
+
+An answer gives every class a log-probability. What the clean victim's own answer explains of it is taken out, by
+splines; so is what all classes of an answer have in common. What is left is put down to the words of the text: by
+ridge regression every word gets a number per class, its amplitude, which says how far it moves that class's log-odds
+in the suspect beyond what the victim explains. The test then asks whether these numbers follow the key's.
+
+Nothing here depends on the key, so that the only chance left is the key's: no function here takes one.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from ...errors import InvalidInputError
+from ...keys.choices import AnswerKind
+from ..words import Words
+from .amplitudes import HALF_WEIGHT, MIN_TOKENS, counts_of
+from .splines import hats, leftover, pieces_for
+
+LEAST = 0.01  # classes count that have this calibrated probability; beyond, an answer's best two always do
+SHRINKAGE = 0.1  # of the ridge regression: how much words differ, over what one answer's residual varies
+_SMALLEST = 1e-6  # probabilities below are taken for it before the logarithm
+_PER_PIECE = 15  # answers that every piece of a spline must have
+_PRECISION = 1e-12  # of the ridge regression, relative
+_MOST_STEPS = 1000
+
+
+@dataclass(frozen=True, eq=False)
+class TiltAmplitudes:
+    """How far every word moves every class."""
+
+    token_ids: np.ndarray  # (n,): the distinct words, ascending
+    A: np.ndarray  # (n, m): the factor of s(word, class) in T = Σ A s
+    n_probes: int  # probes that hold a word
+    # What was known of the suspect ("probabilities" or "labels"), and by what it was explained ("victim", "reference",
+    # "victim-reference", or "suspect": by its own smooth part), joined by a hyphen.
+    variant: str
+
+
+def compute_tilt_amplitudes(
+    words: Words,
+    suspect: np.ndarray,
+    kind: AnswerKind,
+    *,
+    temperature: float,
+    victim: np.ndarray | None = None,
+    reference: np.ndarray | None = None,
+) -> TiltAmplitudes:
+    """The amplitude of every (word, class), from the suspect, the victim and the text alone.
+
+    Parameters
+    ----------
+    words : Words
+        The words of N probes.
+    suspect : array, shape (N, m)
+        What the suspect says; 0 and 1 where it gives labels alone.
+    kind : str
+        Whether these are ``"probabilities"`` or ``"labels"``; the labels of probabilities can be tested alone.
+    temperature : float
+        The victim's calibration temperature.
+    victim : array, shape (N, m), optional
+        What the clean victim says.
+    reference : array, shape (N, m), optional
+        What a model says that has nothing to do with the key: best a student of the clean victim's answers, since it
+        errs as students do.
+    """
+    there = words.counts > 0
+    distinct, columns = np.unique(words.token_ids, return_inverse=True)
+    if len(distinct) < MIN_TOKENS:
+        raise InvalidInputError(
+            f"the probes hold {len(distinct)} distinct words and a test needs {MIN_TOKENS}: probe with more text"
+        )
+    explaining = {"victim": victim, "reference": reference}
+    others = {name: p.astype(np.float64) for name, p in explaining.items() if p is not None}
+    if kind == "labels" and not others:
+        raise InvalidInputError(
+            "the suspect gives labels alone, and nothing says what to expect of them; pass the clean victim= (or "
+            "reference=, a model of your own for the same task)"
+        )
+    said = suspect.astype(np.float64)
+    guide = _calibrated(next(iter(others.values())), temperature) if others else _calibrated(said, 1.0)
+    p = np.exp(guide)
+    counted = _counted(p) & there[:, None]
+    rows, classes = np.nonzero(counted)
+    best = guide.max(axis=1)[rows]
+    if kind == "labels":
+        weights = counted.astype(np.float64)
+        y = (said.argmax(axis=1)[rows] == classes).astype(np.float64)
+        explained_by = [guide[rows, classes], best, (p.argmax(axis=1)[rows] == classes).astype(np.float64)]
+    else:
+        weights = counted * np.sqrt(p * (1.0 - p))
+        y = np.log(np.maximum(said, _SMALLEST))[rows, classes]
+        explained_by = [guide[rows, classes]] if others else [best]
+    if len(others) == 2:
+        explained_by.append(np.log(np.maximum(others["reference"], _SMALLEST))[rows, classes])
+    y, smallest = y - y.mean(), 1e-9 * np.abs(y).max()
+    design = np.concatenate([hats(x, pieces_for(len(y), len(explained_by), _PER_PIECE)) for x in explained_by], axis=1)
+    of_answer = rows, weights[rows, classes]
+    if not others:  # nobody says what to expect but the suspect: what it usually says where its best class is the same
+        alike = said.argmax(axis=1)[rows] * said.shape[1] + classes, np.ones(len(y))
+        left, _ = leftover(_less_means(y, *alike), _less_means(design, *alike))
+        left = _less_means(left, *of_answer)
+    elif kind == "probabilities":  # what all classes of an answer share is no log-odds
+        left, _ = leftover(_less_means(y, *of_answer), _less_means(design, *of_answer))
+    else:
+        left, _ = leftover(y, design)
+    r = np.zeros_like(p)
+    if left.std() > smallest:  # else all alike, or all as the victim says: noise out of rounding
+        r[rows, classes] = left
+    variant = f"{kind}-{'-'.join(others) or 'suspect'}"
+    return TiltAmplitudes(distinct, _ridge(words, columns, r, weights), int(there.sum()), variant)
+
+
+def weighted_by_log(found: TiltAmplitudes, logged_counts: Mapping[int, int] | Any) -> TiltAmplitudes:
+    """The same, each word weighted by how much of it a student can have learnt that asked it so often: N/(N + 3)."""
+    queried = counts_of(found.token_ids, logged_counts)
+    if not queried.any():
+        raise InvalidInputError(
+            "none of the words is among the logged queries: probe with text like them, or leave logged_counts out"
+        )
+    A = found.A * (queried / (queried + HALF_WEIGHT))[:, None]
+    return TiltAmplitudes(found.token_ids, A, found.n_probes, found.variant)
+
+
+def _calibrated(p: np.ndarray, temperature: float) -> np.ndarray:
+    """log p at another temperature."""
+    scores = np.log(np.maximum(p, 1e-12)) / temperature
+    return scores - np.logaddexp.reduce(scores, axis=1, keepdims=True)
+
+
+def _counted(p: np.ndarray) -> np.ndarray:
+    """Which classes of every answer count."""
+    counted = p >= LEAST
+    np.put_along_axis(counted, np.argpartition(-p, 1, axis=1)[:, :2], True, axis=1)
+    return counted
+
+
+def _less_means(values: np.ndarray, cells: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """A column, or columns, less the weighted means per cell."""
+    if values.ndim == 2:
+        return np.stack([_less_means(column, cells, weights) for column in values.T], axis=1)
+    total = np.bincount(cells, weights)
+    return values - (np.bincount(cells, weights * values) / np.where(total > 0.0, total, 1.0))[cells]
+
+
+def _ridge(words: Words, columns: np.ndarray, r: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """The numbers b of every word and class for which Σ w (r − Σ share·b)² + Σ b²/λ is least, up to a factor.
+
+    r is measured in its own standard deviation and the weights w in their mean, so that λ has no unit. Conjugate
+    gradients, each class by itself.
+    """
+    n_words, total = int(columns.max()) + 1, weights.sum()
+    variance = float((weights * r**2).sum() / total) if total else 0.0
+    if not variance:
+        return np.zeros((n_words, r.shape[1]))
+    W = torch.from_numpy(weights * ((weights > 0.0).sum() / total))
+    places = torch.from_numpy(np.stack([words.probes, columns]))
+    X = torch.sparse_coo_tensor(places, torch.from_numpy(words.shares), (len(r), n_words), check_invariants=False)
+    X, XT = X.coalesce(), X.t().coalesce()
+    squared = torch.sparse_coo_tensor(XT.indices(), XT.values() ** 2, XT.shape, check_invariants=False).coalesce()
+    diagonal = 1.0 + SHRINKAGE * torch.sparse.mm(squared, W)
+    goal = torch.sparse.mm(XT, W * torch.from_numpy(r / np.sqrt(variance)))
+    b, left = torch.zeros_like(goal), goal.clone()
+    step = left / diagonal
+    size = (left * step).sum(dim=0)
+    least = _PRECISION**2 * size
+    for _ in range(_MOST_STEPS):
+        image = step + SHRINKAGE * torch.sparse.mm(XT, W * torch.sparse.mm(X, step))
+        length = size / (step * image).sum(dim=0).clamp_min(torch.finfo(torch.float64).tiny)
+        b += length * step
+        left -= length * image
+        conditioned = left / diagonal
+        new = (left * conditioned).sum(dim=0)
+        if bool((new <= least).all()):
+            break
+        step = conditioned + (new / size.clamp_min(torch.finfo(torch.float64).tiny)) * step
+        size = new
+    return b.numpy()
