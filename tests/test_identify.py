@@ -30,7 +30,7 @@ from drw_hf.errors import InvalidInputError, KeyMismatchError
 from drw_hf.keys.ring import KeyRing
 from drw_hf.tracing import Identification, identify
 from drw_hf.tracing.naming import holm, judge_users
-from drw_hf.tracing.screening import Screen, exact_statistic, last_selected
+from drw_hf.tracing.screening import Screen, last_selected
 from drw_hf.tracing.users import SeenUsers
 from drw_hf.watermark.marking import OutputOptions, protect
 from drw_hf.watermark.tokens import Query
@@ -161,9 +161,9 @@ def test_no_score_is_further_from_the_statistic_than_the_screen_says(device, fre
     settings = SimpleNamespace(frequency=frequency, tau=tau, law="direct")  # also finer than a key may be
     null = NullLaw(A, settings, B=B)
     screen = Screen(token_ids, A, B, frequency, tau, device)
-    keys = [rng.bytes(32) for _ in range(200)]
-    exact = np.array([exact_statistic(null, key, token_ids) for key in keys])
-    scores = screen.scores(keys)
+    ring, users = make_ring(), USERS[:200]
+    exact = np.array([null.statistic(*ring.key_for(user).entries(token_ids)) for user in users])
+    scores = screen.scores(ring.table_keys(users))
     assert np.abs(scores - exact).max() <= screen.error
     assert len(screen.scores([])) == 0
     if (frequency, tau) == (16.0, 0.5):
