@@ -29,7 +29,7 @@ from drw_hf.asking import Predictor, as_predictor
 from drw_hf.detection import Probe, probe_suspect
 from drw_hf.evidence import CommitmentRecord, Verification, verify_commitment, verify_evidence
 from drw_hf.hub import Audit, audit
-from drw_hf.planning import Plan, plan_protection
+from drw_hf.planning import Fit, Plan, fit_tilt, plan_protection
 from drw_hf.tracing import Identification
 
 
@@ -46,6 +46,7 @@ def keys(config: PreTrainedConfig) -> WatermarkKey:
     assert_type(ring.key_for("customer-42"), WatermarkKey)
     WatermarkKey.generate(config, target="positive", law="dirct")  # type: ignore[arg-type]
     WatermarkKey.generate(target="positive")  # type: ignore[call-arg]
+    assert_type(WatermarkKey.generate(config, strength=0.3, temperature=1.4).committed, bool)
     return key
 
 
@@ -91,5 +92,6 @@ def proving(key: WatermarkKey) -> None:
 
 def planning(model: torch.nn.Module, rows: list[str]) -> None:
     assert_type(plan_protection(model, rows, None, target="positive"), Plan)
+    assert_type(fit_tilt(model, rows, None, budget=0.3, batch_size=8), Fit)
     assert_type(drw_hf.__version__, str)
     assert_type(drw_hf.errors.DrwError("why"), drw_hf.errors.DrwError)

@@ -96,6 +96,29 @@ def make_model(task="sequence-classification", architecture="bert", seed=0, shar
     return model
 
 
+def make_lively(model, tokenizer, texts, spread=3.0, lean=0.0):
+    """The same classifier, with logits that differ from text to text, as those of a trained one do.
+
+    It leans towards its second class.
+    """
+    with torch.no_grad():
+        logits = model(**tokenizer(texts, padding=True, return_tensors="pt")).logits
+        model.classifier.bias -= logits.mean(dim=0)
+        for parameter in model.classifier.parameters():
+            parameter *= spread / (logits[:, 1] - logits[:, 0]).std()
+        model.classifier.bias[1] += lean
+    return model
+
+
+def draw_labels(model, tokenizer, texts, temperature=1.5, seed=0):
+    """Labels drawn from a classifier's own probabilities, which makes it calibrated at this temperature."""
+    with torch.no_grad():
+        logits = model(**tokenizer(texts, padding=True, return_tensors="pt")).logits
+    chance = torch.Generator().manual_seed(seed)
+    drawn = torch.multinomial((logits / temperature).softmax(dim=-1), 1, generator=chance)[:, 0]
+    return [model.config.id2label[number] for number in drawn.tolist()]
+
+
 def make_key(model, tokenizer=None, **settings):
     """A key with a fixed secret, so that every run marks alike."""
     settings = {"target": 1, "secret": bytes(range(32)), **settings}

@@ -27,7 +27,7 @@ from inference_server import InferenceServer
 from launching import launch
 from local_tsa import OPENSSL, LocalTSA
 from needles import leaks_in
-from small_models import SPECIAL, make_model
+from small_models import SPECIAL, draw_labels, make_lively, make_model
 from small_models import make_tokenizer as make_small_tokenizer
 
 PASSPHRASE = "seven tin whistles ünder glass"
@@ -47,6 +47,17 @@ def make_tokenizer():
 def save_model(folder, task, **settings):
     make_model(task, vocab_size=len(SPECIAL) + len(WORDS), **settings).save_pretrained(folder)
     make_tokenizer().save_pretrained(folder)
+
+
+def save_lively(folder, data):
+    """A classifier whose answers differ, positive more often, and data on which it is calibrated: text and label."""
+    tokenizer, chance = make_tokenizer(), random.Random(9)
+    texts = [" ".join(chance.choices(WORDS, k=12)) for _ in range(400)]
+    model = make_lively(make_model(vocab_size=len(SPECIAL) + len(WORDS), seed=1), tokenizer, texts, lean=2.0)
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    lines = zip(texts, draw_labels(model, tokenizer, texts), strict=True)
+    data.write_text("text,label\n" + "".join(f"{text},{label}\n" for text, label in lines))
 
 
 def write_rows(path, n_rows, seed):
@@ -339,7 +350,7 @@ def test_at_a_terminal_keygen_asks_for_the_target_and_twice_for_the_passphrase(h
 
     terminal, inside = os.openpty()
     process = subprocess.Popen(
-        [sys.executable, "-m", "drw_hf.cli", "keygen", "tagger", "--output", "typed"],
+        [sys.executable, "-m", "drw_hf.cli", "keygen", "tagger", "--mark", "cosine", "--output", "typed"],
         env={name: value for name, value in os.environ.items() if name != passphrases.VARIABLE},
         cwd=here,
         stdin=inside,
@@ -414,7 +425,7 @@ def test_what_is_wrong_is_said_in_one_message(story, here, line, words, options)
     [
         ("", "Usage"),
         ("keygen", "Missing argument"),
-        ("keygen tagger --output new", "O, B-PER, I-PER, B-LOC"),
+        ("keygen tagger --mark cosine --output new", "O, B-PER, I-PER, B-LOC"),
         ("keygen tagger --target O --output new --law new", "paper"),
         ("protect tagger --key key", "--output"),
         ("protect tagger --key key --output answers", "--overwrite"),
@@ -566,8 +577,8 @@ def test_every_example_runs(hub, tmp_path, monkeypatch):
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", str(tmp_path / "cache"))
     (tmp_path / "work").mkdir()
     monkeypatch.chdir(tmp_path / "work")
-    save_model(Path("my-classifier"), "sequence-classification", seed=1)
-    for seed, name in enumerate(("queries", "probes", "labelled")):
+    save_lively(Path("my-classifier"), Path("labelled.csv"))
+    for seed, name in enumerate(("queries", "probes")):
         write_rows(Path(name), 200, seed)
     Path("tsa.pem").write_bytes(LocalTSA(tmp_path / "tsa").root.read_bytes())
     expected = {"detect": {0, 3, 4}, "verify": {0, 4}}

@@ -1,4 +1,4 @@
-"""drw-hf plan: the table, the recommendation, which class, JSON and what is refused, with tiny models."""
+"""drw-hf plan for the paper's mark: the table, the recommendation, which class, JSON and what is refused."""
 
 import dataclasses
 import json
@@ -15,7 +15,7 @@ from drw_hf.keys import MarkSettings
 from drw_hf.planning import ExpectedStudent, PlanRow, Traffic, plan, plan_protection
 from needles import leaks_in
 from small_models import make_model
-from test_cli import drw, make_tokenizer, save_model, write_rows
+from test_cli import drw, make_tokenizer, save_lively, save_model, write_rows
 
 STUDENT = "--phi 0.4 --sigma 1"
 
@@ -25,6 +25,7 @@ def place(tmp_path_factory):
     """A folder with a classifier that says positive, a tagger that says B-PER most of the time, and what to ask."""
     folder = tmp_path_factory.mktemp("place")
     save_model(folder / "my-classifier", "sequence-classification", seed=1)
+    save_lively(folder / "lively", folder / "labelled.csv")
     save_model(folder / "tagger", "token-classification", seed=2)
     write_rows(folder / "queries", 300, seed=0)
     return folder
@@ -143,7 +144,7 @@ def test_very_small_p_values_are_shown():
 
 
 def test_without_a_target_classes_are_ranked():
-    line = f"plan tagger queries.jsonl {STUDENT}"
+    line = f"plan tagger queries.jsonl --mark cosine {STUDENT}"
     found, text = document(line), drw(line).stdout
     scores = [one["rows"][0]["z_score"] for one in found["classes"]]
     assert scores == sorted(scores, reverse=True) and found["epsilon"] == 0.2 and found["tau"] == 0.5
@@ -186,7 +187,10 @@ def test_help_teaches_and_its_examples_run():
     ):
         assert word in text
     examples = re.findall(r"^ *Example: drw-hf (.+)$", text, flags=re.MULTILINE)
-    assert len(examples) == 2 and all(drw(line).exit_code == 0 for line in examples)
+    assert len(examples) == 4
+    for line in examples:
+        found = drw(line.replace("my-classifier", "lively"))
+        assert found.exit_code == 0, (line, found.output)
 
 
 @pytest.mark.parametrize(
@@ -197,7 +201,7 @@ def test_help_teaches_and_its_examples_run():
         ("plan my-classifier queries.jsonl --target neutral", ["neutral", "'negative', 'positive'"]),
         ("plan my-classifier queries.jsonl --target 2", ["target=2", "'negative', 'positive'"]),
         ("plan my-classifier queries.jsonl --target negative", ["distinct tokens", "another class, more text"]),
-        ("plan my-classifier queries.jsonl --limit 3", ["no class has 5 distinct tokens"]),
+        ("plan my-classifier queries.jsonl --mark cosine --limit 3", ["no class has 5 distinct tokens"]),
         (
             "plan my-classifier queries.jsonl --target positive --hash-rule token",
             ["'token'", "sequence-classification"],
@@ -219,8 +223,8 @@ def test_what_is_wrong_is_said_in_one_message(line, words, options):
 @pytest.mark.parametrize(
     ("options", "word"),
     [
-        ("--p-value 0", "--p-value"),
-        ("--p-value 2", "--p-value"),
+        ("--target positive --p-value 0", "--p-value"),
+        ("--target positive --p-value 2", "--p-value"),
         ("--tau 1.5", "--tau"),
         ("--epsilon -1", "--epsilon"),
         ("--queries 0", "--queries"),

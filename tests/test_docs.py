@@ -23,7 +23,7 @@ from transformers import pipeline
 from drw_hf import WatermarkedModelForSequenceClassification, WatermarkKey, detect
 from drw_hf.experiments import theft
 from inference_server import InferenceServer
-from small_models import WORDS, make_key, make_model, make_tokenizer, make_victim
+from small_models import WORDS, draw_labels, make_key, make_lively, make_model, make_tokenizer, make_victim
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -74,6 +74,7 @@ class Given:
             "suspect": lambda: make_model(seed=1),
             "texts": some_texts,
             "labelled": lambda: Dataset.from_dict({"text": some_texts(8), "label": ["positive", "negative"] * 4}),
+            "validation": self._validation,
             "result": self._result,
             # distil
             "teacher": lambda: self["victim"],
@@ -104,6 +105,12 @@ class Given:
         return detect(
             self["suspect"], some_texts(), key=self["key"], tokenizer=self["tokenizer"], victim=self["victim"]
         )
+
+    def _validation(self):
+        """Labelled texts on which the page's model, made to differ from text to text, is calibrated."""
+        texts, tokenizer = some_texts(400), self["tokenizer"]
+        model = make_lively(self["model"], tokenizer, texts)
+        return Dataset.from_dict({"text": texts, "label": draw_labels(model, tokenizer, texts)})
 
     def _served_labels(self):
         hard = WatermarkedModelForSequenceClassification.from_model(self["model"], key=self["key"], label_kind="hard")

@@ -28,7 +28,7 @@ from drw_hf.keys import MarkSettings
 from drw_hf.watermark.cosine import signal_tables
 from drw_hf.watermark.tokens import on_device
 from needles import leaks_in, needles
-from small_models import make_batch, make_key, make_model, make_victim
+from small_models import make_batch, make_key, make_model, make_tokenizer, make_victim
 from test_ecosystem import Rows, arguments
 
 
@@ -254,6 +254,7 @@ def mistakes(tmp_path):
     key = WatermarkKey.generate(model, **settings)
     arrays = {"v_k": np.zeros(3), "v_s": np.zeros(3), "M": np.zeros((64, 4))}
     wrong = MarkSettings(target=5)  # of two classes
+    tilted = WatermarkKey.generate(model, tokenizer=make_tokenizer(), temperature=1.0, secret=secret)
     calls = [
         lambda: key.replace(epsilon=-1),
         lambda: WatermarkKey.generate(model, epsilon=-1, **settings),
@@ -263,6 +264,9 @@ def mistakes(tmp_path):
         lambda: KeyRing.generate(model, law="paper", **settings),
         lambda: KeyRing(key.replace(law="paper"), secret=secret),
         lambda: KeyRing(key, secret=secret + b"too long"),
+        lambda: key.fit(model, ["a film"], make_tokenizer()),  # a key of another mark
+        lambda: tilted.fit(model, ["a film"], make_tokenizer(), progress=False),  # neither labels nor temperature
+        lambda: tilted.as_committed().fit(model, ["a film"], make_tokenizer()),
     ]
     return calls, (secret.hex(), repr(secret)[2:-1])
 

@@ -55,6 +55,15 @@ def load_model(
         return PROTECTED[task].from_pretrained(name, key=key, **options)
 
 
+def load_clean(name: str, task: Task | None = None, key: WatermarkKey | None = None) -> Any:
+    """A model, plain or protected: its mark is switched off while it is asked, so any key for it will do."""
+    config = load_config(name)
+    if not isinstance(config, WatermarkedConfig):
+        return load_model(name, task=task)
+    key = key or WatermarkKey.generate(config, target=0, tokenizer=load_tokenizer(name))
+    return load_model(name, key=key, replace_key=True)
+
+
 @contextlib.contextmanager
 def loading(what: str, name: str) -> Iterator[None]:
     """Around loading: what transformers and the Hub say of a missing or broken thing, as one message."""

@@ -9,13 +9,11 @@ from typing import Any
 import datasets
 import typer
 
-from ..asking.models import load_config, load_model, load_tokenizer
+from ..asking.models import load_clean, load_tokenizer
 from ..checks import class_names
 from ..detection.result import as_iso
 from ..errors import DatasetError, InvalidInputError
 from ..keys import WatermarkKey
-from ..keys.choices import Task
-from ..watermark import WatermarkedConfig
 from .options import OwnModel
 
 
@@ -29,15 +27,6 @@ def load_asked(suspect: str, own: OwnModel, key: WatermarkKey) -> dict[str, Any]
         "tokenizer": load_tokenizer(own.tokenizer or own.victim or ""),
         "victim": None if own.victim is None else load_clean(own.victim, key.task, key),
     }
-
-
-def load_clean(name: str, task: Task | None, key: WatermarkKey | None = None) -> Any:
-    """A model, plain or protected: its mark is switched off while it is asked, so any key for it will do."""
-    config = load_config(name)
-    if not isinstance(config, WatermarkedConfig):
-        return load_model(name, task=task)
-    key = key or WatermarkKey.generate(config, target=0, tokenizer=load_tokenizer(name))
-    return load_model(name, key=key, replace_key=True)
 
 
 def parse_label_map(pairs: Sequence[str] | None) -> dict[str, str] | None:

@@ -1,87 +1,163 @@
 """Making a key, or a ring of them."""
 
 import sys
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from . import options as shared
-from .output import Outcome, check_no_key, prints_outcome
+from .output import Outcome, check_no_key, prints_outcome, resumable, show_progress
+
+if TYPE_CHECKING:
+    pass
+
+PRICES = ({"--budget", "--data"}, {"--budget", "--data", "--temperature"}, {"--strength", "--temperature"})
 
 
 @prints_outcome
 def keygen(
-    model: Annotated[str, shared.model_argument("What is to be protected (its weights are not needed)")],
+    model: Annotated[
+        str, shared.model_argument("What is to be protected (its weights are needed for --budget alone)")
+    ],
     output: shared.KeyFolder,
+    mark: shared.MarkOption = None,
+    budget: Annotated[
+        float | None,
+        shared.number_option(
+            "tilt: accuracy that the mark may cost, in points; the strength is fitted to it.", most=100
+        ),
+    ] = None,
+    data: Annotated[
+        str | None,
+        shared.path_option("tilt: labelled texts that the model was not trained on, to fit the strength to."),
+    ] = None,
+    temperature: shared.Temperature = None,
+    strength: Annotated[
+        float | None, shared.number_option("tilt: how far the log-odds move, where you know it. Needs --temperature.")
+    ] = None,
     target: Annotated[
         str | None,
         shared.name_option(
-            "Target class, whose probability carries the mark. Asked for if left out: a shell keeps its history.",
+            "cosine: target class, whose probability carries the mark. Asked for if left out: a shell keeps its "
+            "history.",
             "LABEL",
         ),
     ] = None,
-    epsilon: Annotated[float, shared.number_option("How far a marked probability moves.")] = 0.2,
-    tau: Annotated[float, shared.number_option("Share of tokens that are marked.", most=1.0)] = 0.5,
+    epsilon: Annotated[
+        float | None, shared.number_option("cosine: how far a marked probability moves (default: 0.2).")
+    ] = None,
+    tau: Annotated[
+        float | None,
+        shared.number_option("Share of tokens that are marked (default: 1; cosine: 0.5).", most=1.0),
+    ] = None,
     frequency: shared.Frequency = 16.0,
-    law: Annotated[shared.Law, typer.Option(help="How hashes are drawn.")] = "direct",
-    scope: shared.ScopeOption = "predicted",
+    law: Annotated[shared.Law | None, typer.Option(help="cosine: how hashes are drawn (default: direct).")] = None,
+    scope: shared.ScopeOption = None,
     hash_rule: shared.HashRuleOption = None,
     task: shared.TaskOption = None,
     ring: Annotated[bool, shared.flag("--ring", "Make a key ring: a key for every user.")] = False,
     plain: Annotated[bool, shared.flag("--plain", "Do not seal the key.")] = False,
     passphrase_file: shared.PassphraseFile = None,
+    *,
+    label_column: shared.LabelColumn = None,
+    reading: shared.Reading,
+    limit: shared.Limit = None,
+    batches: shared.Batches,
 ) -> Outcome:
     """Make a key for a model, sealed with a passphrase.
 
-    Choose a target class that the model often predicts: only tokens of such answers can carry the mark. A passphrase
-    is asked for (twice), or taken from a file or from DRW_PASSPHRASE. A key is never overwritten.
+    State a price: with --budget 0.3 the mark costs 0.3 points of accuracy on average. Its strength is fitted to the
+    model's clean answers about --data, with throwaway keys, before this key is committed to anything.
+
+    With --target the mark is the paper's (--mark cosine). Choose a class that the model often predicts: only tokens of
+    such answers can carry it.
+
+    A passphrase is asked for (twice), or taken from a file or from DRW_PASSPHRASE. A key is never overwritten.
 
     With --ring it is one secret from which every user gets a key of his own: see drw-hf ring and drw-hf identify.
 
     \b
+    Example: drw-hf keygen my-classifier --budget 0.3 --data labelled.csv --output my-tilt-key
+    Example: drw-hf keygen my-classifier --strength 0.3 --temperature 1.4 --output my-next-key
     Example: drw-hf keygen my-classifier --target positive --output my-key
     Example: drw-hf keygen my-classifier --ring --target positive --output my-ring
     """
-    from ..asking.models import load_config, load_tokenizer
+    from ..asking.models import load_clean, load_config, load_tokenizer
     from ..keys import KeyRing, WatermarkKey
-    from ..keys.binding import labels_of, plain_config
+    from ..keys.binding import labels_of, plain_config, task_of
+    from ..keys.settings import USUAL_MARK, default_mark
     from .inputs import class_named
     from .passphrases import new_passphrase
+    from .tilt import fit_document
 
+    papers = {"epsilon": epsilon, "law": law, "scope": scope, "hash_rule": hash_rule}
+    tilts = {"--budget": budget, "--data": data, "--temperature": temperature, "--strength": strength}
+    tilted = (mark or default_mark(target, papers)) == USUAL_MARK
+    _check_price(tilts, tilted)
     check_no_key(output)
     config, tokenizer = load_config(model), load_tokenizer(model)
     labels = labels_of(plain_config(config))
-    if target is None:  # what stands on the command line is kept in the shell's history
+    if target is None and not tilted:  # what stands on the command line is kept in the shell's history
         names = ", ".join(labels)
         if not sys.stdin.isatty():
             raise typer.BadParameter(f"--target is missing; the model's labels are: {names}")
         target = typer.prompt(f"Target class (one of {names})", err=True)
-    key = (KeyRing if ring else WatermarkKey).generate(
+    given: dict[str, Any] = {**papers, "tau": tau, "frequency": frequency, "task": task, "mark": mark}
+    if tilted:
+        given |= {"strength": strength, "temperature": 1.0 if temperature is None else temperature}
+    key: WatermarkKey = WatermarkKey.generate(
         config,
-        target=class_named(target, labels),
+        target=None if target is None else class_named(target, labels),
         tokenizer=tokenizer,
-        epsilon=epsilon,
-        tau=tau,
-        frequency=frequency,
-        law=law,
-        scope=scope,
-        hash_rule=hash_rule,
-        task=task,
+        **{name: value for name, value in given.items() if value is not None},
     )
-    key.save_pretrained(output, passphrase=None if plain else new_passphrase(passphrase_file))
-    document = {"path": str(output), "sealed": not plain, "fingerprint": key.fingerprint}
+    rows = None if data is None else reading.load(data, key.task, limit)
+    passphrase = None if plain else new_passphrase(passphrase_file)
+    if budget is not None:
+        progress = show_progress()
+        with resumable():
+            key = key.fit(
+                load_clean(model, task or task_of(config)),
+                rows,
+                tokenizer,
+                budget=budget,
+                temperature=temperature,
+                label_column=label_column,
+                text_columns=reading.text_column,
+                progress=progress,
+                **vars(batches),
+            )
+    made = KeyRing(key) if ring else key
+    made.save_pretrained(output, passphrase=passphrase)
+    document: dict[str, Any] = {"path": str(output), "sealed": not plain, "fingerprint": made.fingerprint}
     noun = "key ring" if ring else "key"
     keep = f"Whoever reads that folder has the {noun}." if plain else f"Without its passphrase the {noun} is lost."
-    lines = [f"Made the {noun} {key.fingerprint} in {output}, {'plain' if plain else 'sealed'}. {keep}"]
-    if isinstance(key, KeyRing):
-        document["epoch"] = key.epoch
+    lines = [f"Made the {noun} {made.fingerprint} in {output}, {'plain' if plain else 'sealed'}. {keep}"]
+    if key.fitted is not None:
+        document["fit"] = fit_document(key.fitted)
+        lines.append(f"Its mark: {key.fitted}")
+    if isinstance(made, KeyRing):
+        document["epoch"] = made.epoch
         lines += [
             "Next, declare your users (one per line in a file), before any of their keys marks anything:",
             f"  drw-hf ring declare {output} --users users.txt",
             "and protect the model with the ring:",
         ]
     else:
-        document["commitment"] = key.commitment()
-        lines += [f"Its commitment: {key.commitment()}", "Next, protect the model with it:"]
+        document["commitment"] = made.commitment()
+        lines += [f"Its commitment: {made.commitment()}", "Next, protect the model with it:"]
     lines.append(f"  drw-hf protect {model} --key {output} --output protected")
     return Outcome(document, "\n".join(lines))
+
+
+def _check_price(tilts: dict[str, Any], tilted: bool) -> None:
+    """Refuse a tilt without a price, or with two, and options that the paper's mark does not have."""
+    given = {name for name, value in tilts.items() if value is not None}
+    if not tilted and given:
+        names = ", ".join(sorted(given))
+        raise typer.BadParameter(f"{names}: of the mark tilt alone; leave out --target and what else is the paper's")
+    if tilted and given not in PRICES:
+        raise typer.BadParameter(
+            "a key of the mark tilt needs its price: --budget with --data (labelled, or else with --temperature), or "
+            "--strength with --temperature; for the paper's mark, name its --target class"
+        )

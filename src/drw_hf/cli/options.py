@@ -18,6 +18,7 @@ LabelKind = Literal["soft", "hard"]
 Task = Literal["sequence-classification", "token-classification"]
 Law = Literal["direct", "paper"]
 Scope = Literal["predicted", "all"]
+Mark = Literal["tilt", "cosine"]
 HashRule = Literal["token", "second", "rarest", "keyed"]
 RepoType = Literal["model", "dataset", "space"]
 ProbedWith = Literal["queries", "unseen"]
@@ -165,10 +166,20 @@ FirstSeen = Annotated[str | None, name_option("When the suspect was first seen (
 
 # -- of plan and keygen
 
+MarkOption = Annotated[
+    Mark | None,
+    typer.Option(help="The mark (default: tilt; cosine, the paper's, where one of its own options is given)."),
+]
 Frequency = Annotated[float, number_option("Angular frequency of the cosine.")]
-ScopeOption = Annotated[Scope, typer.Option(help="Mark answers that say the target class, or all.")]
+ScopeOption = Annotated[
+    Scope | None, typer.Option(help="cosine: mark answers that say the target class (predicted, the default), or all.")
+]
 HashRuleOption = Annotated[
-    HashRule | None, typer.Option(help="Which token of a text is hashed (default: second; taggers: token).")
+    HashRule | None, typer.Option(help="cosine: which token of a text is hashed (default: second; taggers: token).")
+]
+Temperature = Annotated[
+    float | None,
+    number_option("tilt: the model's calibration temperature, where the data has no labels to fit it by."),
 ]
 
 # -- of detect and identify

@@ -24,23 +24,40 @@ CAUTION = "A prediction from other students: before you rely on it, try drw-hf l
 @prints_outcome
 def plan(
     model: Annotated[str, shared.model_argument("What is to be protected")],
-    data: Annotated[str, shared.data_argument("What it is asked, some thousand texts; labels are not needed")],
+    data: Annotated[str, shared.data_argument("What it is asked, some thousand texts, labelled for the mark tilt")],
+    mark: shared.MarkOption = None,
+    budget: Annotated[
+        float | None,
+        shared.number_option("tilt: accuracy that the mark may cost, in points (default: 0.3).", most=100.0),
+    ] = None,
+    strength: Annotated[
+        list[float] | None,
+        shared.number_option("tilt: how far the log-odds move (default: 0.1 to 0.5). May be repeated.", "NUMBER"),
+    ] = None,
+    temperature: shared.Temperature = None,
     target: Annotated[
         str | None,
-        shared.name_option("Target class, whose probability carries the mark. Left out: ranks them.", "LABEL"),
+        shared.name_option("cosine: target class, whose probability carries the mark. Left out: ranks them.", "LABEL"),
     ] = None,
     epsilon: Annotated[
         list[float] | None,
-        shared.number_option("How far a marked probability moves (default: 0.02 to 0.2). May be repeated.", "NUMBER"),
+        shared.number_option(
+            "cosine: how far a marked probability moves (default: 0.02 to 0.2). May be repeated.", "NUMBER"
+        ),
     ] = None,
     tau: Annotated[
         list[float] | None,
-        shared.number_option("Share of tokens that are marked (default: 0.5). May be repeated.", "NUMBER", 1.0),
+        shared.number_option(
+            "Share of tokens that are marked (default: 1; cosine: 0.5, and may be repeated).", "NUMBER", 1.0
+        ),
     ] = None,
     frequency: shared.Frequency = 16.0,
-    scope: shared.ScopeOption = "predicted",
+    scope: shared.ScopeOption = None,
     hash_rule: shared.HashRuleOption = None,
-    p_value: Annotated[float, typer.Option(help="The p-value that a test of a stolen copy shall reach.")] = 1e-6,
+    p_value: Annotated[
+        float | None,
+        typer.Option(help="cosine: the p-value that a test of a stolen copy shall reach (default: 1e-6)."),
+    ] = None,
     queries: Annotated[
         int | None,
         shared.count_option("Texts that a thief is expected to ask (default: as many as given)."),
@@ -56,6 +73,7 @@ def plan(
         float | None, shared.number_option("Spread of an innocent student's tokens (default: as seen in ours).")
     ] = None,
     *,
+    label_column: shared.LabelColumn = None,
     reading: shared.Reading,
     limit: shared.Limit = None,
     batches: shared.Batches,
@@ -63,45 +81,79 @@ def plan(
 ) -> Outcome:
     """Before a key is made: what a mark would cost, and how surely it would be found in a stolen copy.
 
-    Asks the model about texts like those it serves, and predicts for each epsilon and tau the accuracy that the mark
-    costs, and the z and p-value of a test of a student that was served soft or hard labels. Then names the smallest
-    epsilon that reaches --p-value. Without --target, says which class would carry the mark best. No key is needed.
+    Asks the model about texts like those it serves. For the mark tilt, shows what each strength costs in accuracy, on
+    average over throwaway keys: expected from the model's own probabilities, and counted by the labels. Then names the
+    strength that --budget allows. Without labels it needs --temperature, and the cost is no more than a guess.
+
+    For the paper's mark (--mark cosine, or one of its options), predicts for each epsilon and tau the accuracy that it
+    costs, and the z and p-value of a test of a student that was served soft or hard labels; the data needs none. Then
+    names the smallest epsilon that reaches --p-value. Without --target, says which class would carry the mark best.
+
+    No key is needed, and none is made.
 
     \b
-    Example: drw-hf plan my-classifier queries.jsonl
+    Example: drw-hf plan my-classifier labelled.csv --budget 0.3
+    Example: drw-hf plan my-classifier queries.jsonl --temperature 1.4
+    Example: drw-hf plan my-classifier queries.jsonl --mark cosine
     Example: drw-hf plan my-classifier queries.jsonl --target positive --hash-rule rarest --epsilon 0.1 --epsilon 0.2
     """
-    from ..asking.models import load_config, load_tokenizer
+    from ..asking.models import load_clean, load_config, load_tokenizer
     from ..checks import class_number
-    from ..keys import MarkSettings
+    from ..keys import MarkSettings, WatermarkKey
     from ..keys.binding import labels_of, plain_config, task_of
-    from ..planning import observe_traffic, rank_targets
+    from ..keys.settings import USUAL_MARK, default_mark
+    from ..planning import ExpectedStudent, observe_traffic, plan_tilt, rank_targets
     from ..planning.plan import EPSILONS
     from ..planning.plan import plan as make_plan
     from ..planning.students import EXPECTED_STUDENTS
-    from .inputs import class_named, load_clean
+    from .inputs import class_named
+    from .tilt import plan_outcome
 
-    if not 0.0 < p_value <= 1.0:
+    papers = {"--epsilon": epsilon, "--scope": scope, "--hash-rule": hash_rule, "--p-value": p_value}
+    tilts = {"--budget": budget, "--strength": strength, "--temperature": temperature}
+    chosen = mark or default_mark(target, {"epsilon": epsilon, "scope": scope, "hash_rule": hash_rule})
+    foreign = {"--target": target, **papers} if chosen == USUAL_MARK else tilts
+    wrong = [name for name, value in foreign.items() if value is not None]
+    if wrong:
+        raise typer.BadParameter(f"the mark {chosen} has no {' and no '.join(wrong)}; leave them out, or see --mark")
+    if p_value is not None and not 0.0 < p_value <= 1.0:
         raise typer.BadParameter(f"--p-value {p_value:g}: expected a number in (0, 1], like 1e-6")
+    if chosen == USUAL_MARK and (len(tau or ()) > 1 or (phi is None) != (sigma is None)):
+        raise typer.BadParameter("for the mark tilt give one --tau, and --phi and --sigma together or neither")
     progress = show_progress()
     config = load_config(model)
     labels = labels_of(plain_config(config))
     number = None if target is None else class_number(class_named(target, labels), labels)
     its_task = task or task_of(config)
     rows = reading.load(data, its_task, limit)
+    asking: dict[str, Any] = {"text_columns": reading.text_column, "progress": progress, **vars(batches)}
+    tokenizer = load_tokenizer(model)
+    if chosen == USUAL_MARK:
+        like = WatermarkKey.generate(
+            config, tokenizer=tokenizer, task=task, temperature=1.0, frequency=frequency, tau=(tau or [1.0])[0]
+        )
+        prices = {"strengths": strength, "budget": budget, "temperature": temperature, "queries": queries}
+        asking |= {name: value for name, value in prices.items() if value is not None}
+        student = probed_with if phi is None or sigma is None else ExpectedStudent(phi, sigma)
+        with resumable():
+            tilted = plan_tilt(
+                load_clean(model, its_task),
+                rows,
+                tokenizer,
+                like=like,
+                student=student,
+                label_column=label_column,
+                **asking,
+            )
+        price = ["--budget", f"{tilted.fit.budget:g}", "--data", data]
+        given = [] if temperature is None else ["--temperature", f"{temperature:g}"]
+        return plan_outcome(tilted, _unit(its_task), ["drw-hf", "keygen", model, *price, *given])
     with resumable():
         traffic = observe_traffic(
-            load_clean(model, its_task),
-            rows,
-            load_tokenizer(model),
-            hash_rule=hash_rule,
-            task=its_task,
-            text_columns=reading.text_column,
-            progress=progress,
-            **vars(batches),
+            load_clean(model, its_task), rows, tokenizer, hash_rule=hash_rule, task=its_task, **asking
         )
     known = {name: value for name, value in (("phi", phi), ("sigma", sigma)) if value is not None}
-    settings = MarkSettings(target=number or 0, frequency=frequency, scope=scope)
+    settings = MarkSettings(target=number or 0, frequency=frequency, scope=scope or "predicted")
     options: dict[str, Any] = {
         "taus": tau or (0.5,),
         "queries": queries,
@@ -111,8 +163,12 @@ def plan(
         ranked = rank_targets(traffic, settings, epsilons=(epsilon or (RANKED_AT,))[:1], **options)
         rule = ["--hash-rule", hash_rule] if hash_rule else []
         return _ranking(ranked, traffic, ["drw-hf", "plan", model, data, *rule])
-    found = make_plan(traffic, settings, epsilons=epsilon or EPSILONS, **options)
-    return _one_class(found, "words" if its_task == "token-classification" else "texts", p_value)
+    planned = make_plan(traffic, settings, epsilons=epsilon or EPSILONS, **options)
+    return _one_class(planned, _unit(its_task), 1e-6 if p_value is None else p_value)
+
+
+def _unit(task: str | None) -> str:
+    return "words" if task == "token-classification" else "texts"
 
 
 def _one_class(found: "Plan", unit: str, p_value: float) -> Outcome:

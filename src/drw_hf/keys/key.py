@@ -22,9 +22,14 @@ from .files import KEY, Content, FileKind
 from .frames import forgets_locals
 from .hash_rules import HashRule, resolve_hash_rule
 from .kept import KeptSecret, checked_secret
-from .settings import PAPERS_MARK, MarkOptions, MarkSettings, mark_named, settings_from_fields
+from .settings import PAPERS_MARK, MarkOptions, MarkSettings, default_mark, mark_named, settings_from_fields
+
+if TYPE_CHECKING:
+    from ..asking.options import AskingOptions
+    from ..planning.fit import Fit
 
 _RULE_ARRAY = "rule."  # what the names of the hash rule's arrays begin with
+_HARMLESS = {"identity", "fitted"}  # in a key's cache: nobody has seen more than the fingerprint, or how it was fitted
 _Value = TypeVar("_Value")
 
 
@@ -76,7 +81,8 @@ class WatermarkKey(KeptSecret):
     key_id: str = field(default_factory=lambda: secrets.token_hex(8))
     created_at: str = field(default_factory=now)
     arrays: Mapping[str, np.ndarray] | None = None
-    _cache: dict[Any, Any] = field(default_factory=dict, init=False)  # what was derived: as secret, and never saved
+    # What was derived, as secret as the key, and never saved; any of it but _HARMLESS makes the key a committed one.
+    _cache: dict[Any, Any] = field(default_factory=dict, init=False)
 
     mark = _Part[str]("settings.mark")
     target = _Part[int]("settings.target")
@@ -145,17 +151,21 @@ class WatermarkKey(KeptSecret):
         model : PreTrainedModel or PreTrainedConfig
             What is to be protected: it gives the vocabulary, the labels and (by its class or
             ``config.architectures``) the task.
-        target : str or int
-            The target class c*, by label name or number; left out for a mark without one.
+        target : str or int, optional
+            The target class c* of the paper's mark, by label name or number. Without it, and without another setting
+            that only the paper's mark has, the mark is ``"tilt"``, which every class carries.
         tokenizer : PreTrainedTokenizerBase, optional
             Names the special tokens, and lets the key recognise its tokenizer later.
         secret : bytes, optional
             32 bytes to derive the key from; by default fresh from the operating system.
         **options
-            The settings, as :class:`MarkSettings` has them: ``mark``, ``frequency``, ``epsilon``, ``tau``, ``law``,
-            ``dimension``, ``scope``, ``hash_rule`` (a rule or its name: ``"second"``, ``"rarest"`` or ``"keyed"`` for
-            sentence tasks). And what the model or a tokenizer does not tell: ``special_token_ids`` (needed without a
-            tokenizer), ``separator_token_ids`` (those that stand between the texts of a pair), ``task``.
+            The settings. Of the mark ``"tilt"``, as :class:`~drw_hf.watermark.tilt.TiltSettings` has them:
+            ``strength``, ``temperature``, ``tau``, ``frequency``; :meth:`fit` chooses the first two. Of the mark
+            ``"cosine"``, the paper's, as :class:`MarkSettings` has them: ``frequency``, ``epsilon``, ``tau``,
+            ``law``, ``dimension``, ``scope``, ``hash_rule`` (a rule or its name: ``"second"``, ``"rarest"`` or
+            ``"keyed"`` for sentence tasks). ``mark`` names one. And what the model or a tokenizer does not tell:
+            ``special_token_ids`` (needed without a tokenizer), ``separator_token_ids`` (those that stand between the
+            texts of a pair), ``task``.
 
         Examples
         --------
@@ -163,8 +173,10 @@ class WatermarkKey(KeptSecret):
         >>> from drw_hf import WatermarkKey
         >>> config = BertConfig(vocab_size=100, architectures=["BertForSequenceClassification"])
         >>> key = WatermarkKey.generate(config, target="LABEL_1", special_token_ids=[0, 1, 2], epsilon=0.1)
-        >>> key.target, key.target_label, key.task
-        (1, 'LABEL_1', 'sequence-classification')
+        >>> key.mark, key.target, key.target_label, key.task
+        ('cosine', 1, 'LABEL_1', 'sequence-classification')
+        >>> WatermarkKey.generate(config, special_token_ids=[0, 1, 2], strength=0.3, temperature=1.4).mark
+        'tilt'
         """
         return cls(secret=checked_secret(secret), **_settings_and_binding(model, target, tokenizer, options))
 
@@ -190,7 +202,12 @@ class WatermarkKey(KeptSecret):
         ``law="paper"``, ``scope="all"``.
         """
         arrays = {"v_k": _as_array(v_k, "v_k", 1), "v_s": _as_array(v_s, "v_s", 1), "M": _as_array(M, "M", 2)}
-        papers: KeyOptions = {"law": "paper", "scope": "all", "dimension": len(arrays["v_k"])}
+        papers: KeyOptions = {
+            "mark": PAPERS_MARK,
+            "law": "paper",
+            "scope": "all",
+            "dimension": len(arrays["v_k"]),
+        }
         parts = _settings_and_binding(config, target, tokenizer, {**papers, **options})
         return cls(secret=checked_secret(secret), arrays=arrays, **parts)
 
@@ -202,7 +219,77 @@ class WatermarkKey(KeptSecret):
             names = changes.keys() & {one.name for one in dataclasses.fields(parts[part])}
             if names:
                 parts[part] = dataclasses.replace(parts[part], **{name: changes.pop(name) for name in names})
-        return type(self)(**{**parts, **changes})
+        made = type(self)(**{**parts, **changes})
+        return made.as_committed() if self.committed and made.secret == self.secret else made
+
+    @forgets_locals
+    def fit(
+        self,
+        model: Any,
+        data: Any,
+        tokenizer: Any,
+        *,
+        budget: float = 0.3,
+        temperature: float | None = None,
+        keys: int = 20,
+        label_column: str | None = None,
+        **asking: Unpack["AskingOptions"],
+    ) -> Self:
+        """A new key of the mark ``"tilt"``, with the same secret and the strength that an accuracy budget allows.
+
+        Temperature and strength are fitted to the clean model's answers and to throwaway keys with fresh secrets; the
+        numbers of this key are never read. What was found is :attr:`fitted` of the new key.
+
+        Parameters
+        ----------
+        model : PreTrainedModel or str
+            The model to protect, in memory or by its path or Hub id. A protected one is asked without its mark.
+        data : Dataset or list
+            Texts (or pairs, or lists of words) like those it will be asked, none of which it was trained on, with the
+            right labels in a column.
+        tokenizer : PreTrainedTokenizerBase
+            The model's tokenizer.
+        budget : float
+            The accuracy that the mark may cost on average over keys, in points: 0.3 is 3 answers of 1,000.
+        temperature : float, optional
+            The model's calibration temperature, where ``data`` has no labels to fit it by. The cost is then marked as
+            unreliable.
+        keys : int
+            How many throwaway keys the cost is averaged over; 20 or more.
+        label_column : str, optional
+            The column of right labels; by default found by its usual name.
+        **asking
+            How the model is asked: :class:`drw_hf.asking.AskingOptions`.
+
+        Raises
+        ------
+        InvalidKeyError
+            For a :attr:`committed` key, whose settings can no longer be chosen, and for keys of another mark.
+        InvalidInputError
+            For data without labels where ``temperature`` is not given either.
+        """
+        from ..planning.fit import fit_tilt
+
+        if self.committed:
+            raise InvalidKeyError(
+                f"the key {self.fingerprint} is committed: its commitment was shown, it was saved, loaded or put into "
+                "a model, or its numbers were read, and what is chosen after that proves nothing; make a new key and "
+                "fit it before it is used: WatermarkKey.generate(...).fit(..., budget=...)"
+            )
+        found = fit_tilt(
+            model,
+            data,
+            tokenizer,
+            budget=budget,
+            temperature=temperature,
+            keys=keys,
+            label_column=label_column,
+            like=self,
+            **asking,
+        )
+        made = self.replace(settings=found.settings)
+        made._cache["fitted"] = found
+        return made
 
     # -- what it gives
 
@@ -272,26 +359,55 @@ class WatermarkKey(KeptSecret):
 
         Publish it before the model is served. It is opened by showing the key; rotate the key after that.
         """
-        if "commitment" not in self._cache:
-            fields, arrays = self._fields()
-            self._cache["commitment"] = commit(self.secret, {**fields, "arrays": arrays})
-        return self._cache["commitment"]
+        return self.as_committed()._digits()
 
     @property
     def identity(self) -> str:
         """What names this key in a model's configuration: its commitment."""
         return self.commitment()
 
+    @property
+    def fingerprint(self) -> str:
+        """The first 16 digits of the commitment: the key's name in logs."""
+        return self._digits()[:16]
+
+    @property
+    def committed(self) -> bool:
+        """Whether it is too late to choose settings for this secret (:meth:`fit`).
+
+        It is once the commitment was shown, the key was saved, loaded or put into a model, or its numbers were read:
+        by this key, or by the one that it was made from with :meth:`replace`. Printing and comparing keys do not
+        count.
+        """
+        return not self._cache.keys() <= _HARMLESS
+
+    def as_committed(self) -> Self:
+        """This key, which is committed from now on."""
+        self._cache["committed"] = True
+        return self
+
+    @property
+    def fitted(self) -> "Fit | None":
+        """What :meth:`fit` found when it made this key: the cost of its strength and how sure that is; not saved."""
+        return self._cache.get("fitted")
+
     def __repr__(self) -> str:
         return f"WatermarkKey(fingerprint={self.fingerprint!r}, task={self.task!r})"
 
     def __eq__(self, other: object) -> bool:
-        return self.commitment() == other.commitment() if isinstance(other, WatermarkKey) else NotImplemented
+        return self._digits() == other._digits() if isinstance(other, WatermarkKey) else NotImplemented
 
     def __hash__(self) -> int:
-        return hash(self.commitment())
+        return hash(self._digits())
 
     # -- inside
+
+    def _digits(self) -> str:
+        """The commitment, for uses that show no more than the fingerprint."""
+        if "identity" not in self._cache:
+            fields, arrays = self._fields()
+            self._cache["identity"] = commit(self.secret, {**fields, "arrays": arrays})
+        return self._cache["identity"]
 
     def _fields(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         """All but the secret: JSON-able fields, and arrays by name."""
@@ -358,7 +474,12 @@ def _settings_and_binding(
     chosen = dict(options)
     of_binding = {name: chosen.pop(name) for name in BindingOptions.__annotations__.keys() & options.keys()}
     binding = Binding.of(model, tokenizer, **of_binding)
-    mark = mark_named(chosen.get("mark", PAPERS_MARK))
+    mark = mark_named(chosen.setdefault("mark", default_mark(target, chosen)))
+    foreign = sorted(chosen.keys() - {one.name for one in dataclasses.fields(mark.settings_class)})
+    if foreign:
+        others = {one.name for one in dataclasses.fields(mark.settings_class)} - mark.settings_class.unused - {"mark"}
+        raise TypeError(f"the mark {mark.name!r} has no {' and no '.join(foreign)}; its settings are {sorted(others)}")
+    mark.warn_of(chosen)
     chosen["hash_rule"] = resolve_hash_rule(chosen.get("hash_rule"), binding.task, mark.hash_rule)
     settings = mark.settings_class(**{**mark.defaults(plain_config(model), tokenizer), **chosen})
     if target is not None or mark.has_target:

@@ -124,7 +124,8 @@ class KeyRing(KeptSecret):
             if (epoch, name) not in self._keys:
                 secret, opened_at = self._user_secret(epoch, name), self._epochs[epoch].opened_at
                 template = self.template(epoch)
-                self._keys[epoch, name] = template.replace(secret=secret, key_id=_key_id(secret), created_at=opened_at)
+                made = template.replace(secret=secret, key_id=_key_id(secret), created_at=opened_at)
+                self._keys[epoch, name] = made.as_committed()  # the ring fixed it
                 if len(self._keys) > _KEYS_KEPT:
                     self._keys.popitem(last=False)
             self._keys.move_to_end((epoch, name))

@@ -15,6 +15,7 @@ from .choices import LAWS, SCOPES, Law, Scope
 from .hash_rules import RULES, HashRule
 
 PAPERS_MARK = "cosine"
+USUAL_MARK = "tilt"
 _UNREGISTERED = "; update drw_hf, or import the module that registers it"  # what helps whoever loads a key
 MARKS: Registry[Any] = Registry("mark")  # of drw_hf.watermark.Mark, which stands above keys
 
@@ -112,6 +113,16 @@ class MarkSettings:
             del fields["mark"]
         rule = self.hash_rule
         return {**fields, "hash_rule": None if rule is None else {"name": rule.name, "settings": rule.settings()}}
+
+
+def default_mark(target: Any, options: Mapping[str, Any]) -> str:
+    """The mark of a key that is made without naming one.
+
+    It is the paper's where a target class or another setting that only the paper's mark has is given.
+    """
+    papers = {"epsilon", "law", "dimension", "scope", "hash_rule"}
+    given = {name for name, value in options.items() if value is not None}
+    return PAPERS_MARK if target is not None or papers & given else USUAL_MARK
 
 
 def mark_named(name: str, error: type[DrwError] = InvalidKeyError) -> Any:

@@ -7,24 +7,41 @@ from .accuracy import (
     calibration_error,
     measure_accuracy,
     predict_accuracy,
+    tilt_accuracy_bounds,
 )
+from .fit import Fit, fit_tilt
 from .plan import Plan, PlanRow, plan, plan_protection, rank_targets
 from .students import ExpectedStudent
+from .temperature import fit_temperature
+from .tilt_costs import TiltCost, TiltCosts
+from .tilt_plan import TiltPlan, TiltPlanRow, plan_tilt
+from .tilt_traffic import TiltTraffic, observe_tilt_traffic
 from .traffic import Traffic, observe_traffic
 
 __all__ = [
     "AccuracyBounds",
     "Calibration",
     "ExpectedStudent",
+    "Fit",
     "Plan",
     "PlanRow",
+    "TiltCost",
+    "TiltCosts",
+    "TiltPlan",
+    "TiltPlanRow",
+    "TiltTraffic",
     "Traffic",
     "accuracy_bounds",
     "calibration_error",
+    "fit_temperature",
+    "fit_tilt",
     "measure_accuracy",
+    "observe_tilt_traffic",
     "observe_traffic",
     "plan",
     "plan_protection",
+    "plan_tilt",
     "predict_accuracy",
     "rank_targets",
+    "tilt_accuracy_bounds",
 ]

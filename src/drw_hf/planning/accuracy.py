@@ -1,37 +1,39 @@
 """What the mark costs the model's users: the accuracy of clean and of protected answers.
 
 :func:`measure_accuracy` counts it on labelled data. :func:`accuracy_bounds` computes it from the clean probabilities
-alone, by Theorem 1 of the paper for any number of classes; :func:`predict_accuracy` asks a model for those. The
-theorem takes the model for calibrated, which :func:`calibration_error` tests.
+alone, by Theorem 1 of the paper for any number of classes; :func:`tilt_accuracy_bounds` is its like for the mark
+``tilt``. :func:`predict_accuracy` asks a model for what they need. Both take the model for calibrated, which
+:func:`calibration_error` tests.
 """
 
 import contextlib
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Unpack
 
-import datasets
 import numpy as np
 
 from ..asking.labelling import LABELS, PROBABILITIES, UNANSWERED, label_with_teacher
 from ..asking.options import AskingOptions
-from ..asking.questions import find_gold_column
 from ..checks import (
     check_choice,
     check_options,
     class_names,
-    class_numbers,
     distributions,
     integers,
-    label_number,
     whole_number,
 )
 from ..errors import DatasetError, InvalidInputError, KeyMismatchError, MissingKeyError, UnsupportedModelError
-from ..keys.binding import labels_of
+from ..keys.binding import labels_of, plain_config
 from ..keys.choices import LABEL_KINDS, LabelKind
 from ..keys.key import WatermarkKey
 from ..keys.ring import KeyRing
 from ..keys.settings import MarkSettings
+from ..watermark.tilt import TiltMark, TiltSettings, settings_of
+from .labels import check_one_split, find_label_column, right_labels
+from .tilt_costs import POINTS, TiltCosts
+from .tilt_traffic import LEAST_KEYS, TiltTraffic, observe_tilt_traffic, throwaway_keys
 
 
 @dataclass(frozen=True)
@@ -45,10 +47,11 @@ class AccuracyBounds:
     expected : float
         Of the protected answers, averaged over random keys.
     bound : float
-        What ``expected`` does not fall below, whatever the frequency and however the phases are distributed.
+        What ``expected`` does not fall below, whatever the frequency and however the phases are distributed. For the
+        mark ``tilt``: what no key falls below.
     paper_bound : float or None
         The paper's bound, which ``bound`` is never below; for more than two classes by the same argument. None where
-        unmarked labels are drawn too, of which the paper says nothing.
+        unmarked labels are drawn too, and for the mark ``tilt``, of which the paper says nothing.
     n : int
         The number of items.
     """
@@ -141,6 +144,11 @@ def accuracy_bounds(
     >>> round(found.clean, 4), round(found.bound, 4), round(found.paper_bound, 4)
     (0.75, 0.7333, 0.6333)
     """
+    if settings.mark == TiltMark.name:
+        raise InvalidInputError(
+            "the theorem is about the paper's mark; what the mark 'tilt' costs depends on the tokens as well: use "
+            "predict_accuracy, or tilt_accuracy_bounds"
+        )
     p = distributions("probabilities", probabilities)
     check_target(settings, p.shape[1])
     check_choice("label_kind", label_kind, LABEL_KINDS)
@@ -159,6 +167,36 @@ def accuracy_bounds(
     marked = tau * ((p.argmax(axis=1) == settings.target) | (settings.scope == "all"))
     expected, bound = (float((unmarked - marked * (unmarked - after)).mean()) for after in (average, worst))
     return AccuracyBounds(clean, expected, bound, paper_bound, len(p))
+
+
+def tilt_accuracy_bounds(traffic: TiltTraffic, settings: TiltSettings, keys: Sequence[WatermarkKey]) -> AccuracyBounds:
+    """The accuracy of answers with the mark ``tilt``, from the clean ones: what Theorem 1 is for the paper's mark.
+
+    The model is taken for calibrated at the temperature of ``settings``: of the items with softmax(logits/T) = p, a
+    share p_c is of class c. It holds for soft answers, of which the argmax is judged, and for hard ones alike.
+
+    Parameters
+    ----------
+    traffic : TiltTraffic
+        The clean answers and the tokens of each, as :func:`observe_tilt_traffic` takes them.
+    settings : TiltSettings
+        The mark; of a key, ``key.settings``.
+    keys : sequence of WatermarkKey
+        Throwaway keys, over which ``expected`` is averaged.
+
+    Notes
+    -----
+    Every s lies between −√2 and √2, so the sum over the n tokens of an item moves the log-odds of two classes by no
+    more than 2√2·β√n. ``bound`` takes every item for the unlikeliest class within that reach.
+    """
+    costs = TiltCosts(traffic, settings.temperature, keys, settings.strength)
+    clean = costs.expected_accuracy / POINTS
+    reach = 2.0 * math.sqrt(2.0) * settings.strength * np.sqrt(np.diff(traffic.offsets))
+    log_p = costs.log_p
+    within = log_p >= log_p.max(axis=1, keepdims=True) - reach[:, None]
+    bound = float(np.exp(np.where(within, log_p, 0.0).min(axis=1)).mean())
+    expected = clean - costs.at(settings.strength).expected_cost / POINTS
+    return AccuracyBounds(clean, expected, bound, None, traffic.n_items)
 
 
 def check_target(settings: MarkSettings, n_classes: int) -> None:
@@ -278,8 +316,9 @@ def predict_accuracy(
     Returns
     -------
     dict
-        ``{"soft": AccuracyBounds, "hard": AccuracyBounds}``, as :func:`accuracy_bounds` computes them over all texts
-        or, for taggers, words; words beyond the model's limit are left out.
+        ``{"soft": AccuracyBounds, "hard": AccuracyBounds}``, as :func:`accuracy_bounds` or, for the mark ``tilt``,
+        :func:`tilt_accuracy_bounds` computes them over all texts or, for taggers, words; words beyond the model's
+        limit are left out.
 
     Raises
     ------
@@ -288,7 +327,7 @@ def predict_accuracy(
     KeyMismatchError
         For a key of other labels than the model's.
     """
-    _check_one_split(dataset)
+    check_one_split(dataset)
     key = getattr(model, "key", None) if key is None else key
     if key is None:
         raise MissingKeyError(
@@ -301,15 +340,14 @@ def predict_accuracy(
     check_options("predict_accuracy", asking, AskingOptions)
     if sample_all is None:
         sample_all = protected and model.config.sample_all
+    if (key if isinstance(key, MarkSettings) else key.settings).mark == TiltMark.name:
+        return _predict_tilted(model, dataset, tokenizer, key, sample_all, asking)
     with model.watermark_disabled() if protected else contextlib.nullcontext():
         labelled = label_with_teacher(model, dataset, tokenizer, **asking)
     labels = tuple(class_names(labelled.features[LABELS]) or ())
     key = key.template() if isinstance(key, KeyRing) else key
-    if isinstance(key, WatermarkKey) and labels != tuple(key.labels):
-        raise KeyMismatchError(
-            f"the key {key.fingerprint} is for another label set: the key has {key.labels!r}, the model {labels!r}; "
-            "give this model's key, or make one with WatermarkKey.generate(model, ...)"
-        )
+    if isinstance(key, WatermarkKey):
+        _check_labels(key, labels)
     rows = labelled.with_format(None)[PROBABILITIES]
     p = np.concatenate([np.asarray(row, dtype=np.float64).reshape(-1, len(labels)) for row in rows])
     p = p[p.any(axis=1)]  # a word that the model did not see has zeros
@@ -317,6 +355,38 @@ def predict_accuracy(
         raise DatasetError("the model answered about no word of the data set: nothing can be predicted")
     settings = key.settings if isinstance(key, WatermarkKey) else key
     return {kind: accuracy_bounds(p, settings, label_kind=kind, sample_all=sample_all) for kind in LABEL_KINDS}
+
+
+def _predict_tilted(
+    model: Any,
+    dataset: Any,
+    tokenizer: Any,
+    key: WatermarkKey | KeyRing | MarkSettings,
+    sample_all: bool,
+    asking: AskingOptions,
+) -> dict[str, AccuracyBounds]:
+    if sample_all:
+        raise InvalidInputError(
+            "with sample_all=True labels are drawn from the tilted probabilities, of which this says nothing; count "
+            "with measure_accuracy"
+        )
+    if isinstance(key, MarkSettings):
+        like = WatermarkKey.generate(model, tokenizer=tokenizer, mark=TiltMark.name, temperature=1.0)
+        like = like.replace(settings=key)
+    else:
+        like = key.template() if isinstance(key, KeyRing) else key
+    _check_labels(like, labels_of(plain_config(model)))
+    traffic = observe_tilt_traffic(model, dataset, tokenizer, like=like, **asking)
+    found = tilt_accuracy_bounds(traffic, settings_of(like), throwaway_keys(like, LEAST_KEYS))
+    return dict.fromkeys(LABEL_KINDS, found)
+
+
+def _check_labels(key: WatermarkKey, labels: tuple[str, ...]) -> None:
+    if labels != tuple(key.labels):
+        raise KeyMismatchError(
+            f"the key {key.fingerprint} is for another label set: the key has {key.labels!r}, the model {labels!r}; "
+            "give this model's key, or make one with WatermarkKey.generate(model, ...)"
+        )
 
 
 def measure_accuracy(
@@ -359,15 +429,14 @@ def measure_accuracy(
         raise UnsupportedModelError(
             f"a {type(victim).__name__} has no clean and protected answers; wrap it with from_model(model, key=...)"
         )
-    _check_one_split(dataset)
-    names = dataset.column_names
-    if label_column is not None and label_column not in names:
-        raise DatasetError(f"label_column={label_column!r}: expected one of the columns {names}")
-    column = find_gold_column(names, victim.config.task, label_column)
+    check_one_split(dataset)
+    column = find_label_column(dataset, victim.config.task, label_column)
     if column is None:
-        raise DatasetError(f"none of the columns {names} has a usual name for labels; pass label_column=...")
+        raise DatasetError(
+            f"none of the columns {dataset.column_names} has a usual name for labels; pass label_column=..."
+        )
     check_options("measure_accuracy", asking, AskingOptions)
-    right = _right_labels(dataset, column, victim.config)
+    right = right_labels(dataset, column, labels_of(victim.config), victim.config.task)
     protected = label_with_teacher(victim, dataset, tokenizer, **asking)[LABELS][:]
     with victim.watermark_disabled():
         clean = label_with_teacher(victim, dataset, tokenizer, **asking)[LABELS][:]
@@ -375,25 +444,6 @@ def measure_accuracy(
     if not hits["clean"]:
         raise DatasetError(f"no row has both an answer and a label in the column {column!r}: nothing can be measured")
     return {"accuracy": {**{name: float(np.mean(found)) for name, found in hits.items()}, "n": len(hits["clean"])}}
-
-
-def _check_one_split(dataset: Any) -> None:
-    if not isinstance(dataset, datasets.Dataset):
-        raise DatasetError(f"expected a datasets.Dataset (one split), got {type(dataset).__name__}")
-
-
-def _right_labels(dataset: Any, column: str, config: Any) -> list[np.ndarray]:
-    """For each row the class numbers of its labels; −1 for none."""
-    known = class_numbers(dataset.features[column], labels_of(config), column)
-    of_words = config.task == "token-classification"
-    rows = []
-    for number, row in enumerate(dataset.with_format(None)[column]):
-        where = f"row {number} of the column {column!r}"
-        if of_words != isinstance(row, list | np.ndarray):
-            expected = "a list of labels, one for each word" if of_words else "one label"
-            raise DatasetError(f"{where} holds {type(row).__name__}; expected {expected}")
-        rows.append(np.array([label_number(label, known, where) for label in (row if of_words else [row])], int))
-    return rows
 
 
 def _hits(answers: Any, right: list[np.ndarray], column: str) -> list[bool]:

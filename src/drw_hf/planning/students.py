@@ -67,6 +67,10 @@ def copied_share(epsilon: float, table: Mapping[float, float]) -> float:
     return below * (above / below) ** (math.log(epsilon / low) / math.log(high / low))
 
 
+# The same for the mark "tilt", whose strength stands in the place of ε. A kind of probe that is not in it has no
+# constants yet, and plans then predict the cost alone.
+EXPECTED_TILT_STUDENTS: dict[str, ExpectedStudent] = {}
+
 # By what the student is probed with: the thief's own queries, or other text. A student shows more of the mark on what
 # it learned by heart. Fitted to small BERTs that were distilled from protected taggers and a classifier: at ε = 0.2
 # the geometric mean of φ/σ over three tasks, below it the course of NER's students, three of each kind; that of soft

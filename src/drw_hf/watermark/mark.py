@@ -2,7 +2,7 @@
 
 import dataclasses
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
@@ -93,6 +93,9 @@ class Mark(ABC):
     def defaults(self, config: Any, tokenizer: Any) -> dict[str, Any]:
         """Settings that come from the model's configuration and its tokenizer (None where it is not known)."""
         return {}
+
+    def warn_of(self, given: Mapping[str, Any]) -> None:  # noqa: B027 (most marks do well with their defaults)
+        """Warn of what should have been said when a key is made; ``given`` are the settings that were."""
 
     def check(self, settings: MarkSettings, binding: Binding) -> None:  # noqa: B027 (most marks suit every model)
         """Raise :class:`~drw_hf.errors.InvalidKeyError` for settings that do not suit the mark, or the model."""

@@ -7,6 +7,8 @@ argmax carries the mark where the model is unsure, and a student learns it as it
 """
 
 import math
+import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, cast
 
@@ -167,6 +169,15 @@ class TiltMark(Mark):
         if tokenizer is None:
             return {}
         return {"max_length": max_length_of(tokenizer, config), "truncation_side": tokenizer.truncation_side}
+
+    def warn_of(self, given: Mapping[str, Any]) -> None:
+        if "temperature" not in given:
+            warnings.warn(
+                "no temperature= was given, so the model's log-odds are taken as they are (temperature 1), and what "
+                "the mark costs is not known; before the key is used, fit both to labelled data: "
+                "key = key.fit(model, data, tokenizer, budget=0.3)",
+                stacklevel=5,
+            )
 
     def check(self, settings: MarkSettings, binding: Binding) -> None:
         rule = settings.hash_rule

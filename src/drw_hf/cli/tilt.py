@@ -1,0 +1,72 @@
+"""What commands say of the mark ``tilt``: what it costs, for scripts and for people."""
+
+import dataclasses
+import shlex
+from typing import TYPE_CHECKING, Any
+
+from ..wording import small_p
+from .output import Outcome
+
+if TYPE_CHECKING:
+    from ..planning import Fit, TiltPlan, TiltPlanRow
+
+
+def fit_document(fit: "Fit") -> dict[str, Any]:
+    """What a fit found, for scripts; costs and accuracies are in points."""
+    names = (
+        "budget",
+        "temperature",
+        "reliable",
+        "clean_accuracy",
+        "expected_accuracy",
+        "n_items",
+        "n_texts",
+        "n_keys",
+    )
+    return {**dataclasses.asdict(fit.cost), **{name: getattr(fit, name) for name in names}}
+
+
+def plan_outcome(plan: "TiltPlan", unit: str, command: list[str]) -> Outcome:
+    """What a plan found; ``command`` makes a key with its budget, but for the folder."""
+    fit = plan.fit
+    document = {
+        **{name: value for name, value in fit_document(fit).items() if name not in vars(fit.cost)},
+        "queries": plan.queries,
+        "n_effective": plan.n_effective,
+        "rows": [_row_document(row) for row in plan.rows],
+        "recommended": _row_document(plan.recommended),
+    }
+    origin = "fitted to their labels" if fit.reliable else "as given"
+    lines = [
+        f"{fit.n_items} {unit}, with the model calibrated at temperature {fit.temperature:g} ({origin}).",
+        f"What a strength costs, in points of accuracy, over {fit.n_keys} throwaway keys:",
+        "",
+        *_table(plan.rows),
+        "",
+        f"A budget of {fit.budget:g} points allows {fit}",
+        "Make a key with it (its strength is fitted anew):",
+        f"  {shlex.join([*command, '--output', 'my-key'])}",
+    ]
+    return Outcome(document, "\n".join(lines))
+
+
+def _row_document(row: "TiltPlanRow") -> dict[str, Any]:
+    found = {kind: {"z_score": z, "log10_p": row.log10_p(kind)} for kind, z in row.z_scores.items()}
+    return {**dataclasses.asdict(row.cost), **({"found": found} if found else {})}
+
+
+def _table(rows: "tuple[TiltPlanRow, ...]") -> list[str]:
+    """One line per strength; what is not known has no column."""
+    columns = [
+        ["strength", *(f"{row.strength:g}" for row in rows)],
+        ["expected", *(f"{row.cost.expected_cost:.3f} ± {row.cost.standard_error:.3f}" for row in rows)],
+    ]
+    if rows[0].cost.measured_cost is not None:
+        columns.append(
+            ["measured", *(f"{row.cost.measured_cost:.3f} ± {row.cost.measured_error:.3f}" for row in rows)]
+        )
+    for kind in rows[0].z_scores:
+        columns.append([f"z, {kind} labels", *(f"{row.z_scores[kind]:.1f}" for row in rows)])
+        columns.append(["p", *(small_p(row.log10_p(kind)) for row in rows)])
+    widths = [max(map(len, column)) for column in columns]
+    return ["  ".join(map(str.rjust, line, widths)) for line in zip(*columns, strict=True)]
