@@ -54,16 +54,26 @@ class UserScreen(ABC):
     def _score(self, *keys: Sequence[bytes]) -> np.ndarray:
         """The scores of at most ``rows`` users."""
 
+    def _prepare(self, blocks: "_Blocks", table: np.ndarray, slope: np.ndarray) -> None:
+        self.rows = blocks.rows
+        self._table, self._slope = self._placed(table), self._placed(slope)
+        self._room = np.empty((self.rows if self._device is None else 0, len(slope)))
+
     def _placed(self, array: np.ndarray) -> Any:
         """An array here, a tensor on a device; of numbers in the precision that is computed in."""
         array = array.astype(self._precision) if array.dtype.kind == "f" else array
         return array if self._device is None else torch.from_numpy(array).to(self._device)
 
-    def _looked_up(self, table: Any, numbers: Any, step: int) -> Any:
-        """What the table holds for every step-th of some 64-bit numbers, by their top bits."""
-        if self._device is None:  # np.take is faster than an index; nothing is ever beyond the table
-            return np.take(table, numbers.view("<u2")[:, 3 :: 4 * step], mode="wrap")
-        return table[(numbers[:, ::step] >> 48) & (_CELLS - 1)]
+    def _terms(self, numbers: Any, step: int) -> Any:
+        """What the table holds for every step-th of some 64-bit numbers, by their top bits, times the slope."""
+        if self._device is None:
+            # Into the same place again and again, as the blocks are; nothing is ever beyond the table.
+            out = self._room[: len(numbers)]
+            terms = np.take(self._table, numbers.view("<u2")[:, 3 :: 4 * step], out=out, mode="wrap")
+        else:
+            terms = self._table[(numbers[:, ::step] >> 48) & (_CELLS - 1)]
+        terms *= self._slope
+        return terms
 
     def _at_most(self, numbers: Any, last: np.uint64) -> Any:
         """Which of some 64-bit numbers are at most ``last``."""
@@ -93,12 +103,10 @@ class Screen(UserScreen):
         device: str | torch.device | None = None,
     ) -> None:
         super().__init__(device)
-        self._blocks = _Blocks(token_ids)
-        self.rows = self._blocks.rows
-        self._last = last_selected(tau)
         slope, offset = (A, None) if B is None else (A + B, 2.0 * B)
-        self._table = self._placed(one_minus_cosine(_MIDDLES, frequency))
-        self._slope, self._offset = self._placed(-slope), None if offset is None else self._placed(offset)
+        self._blocks = _Blocks(token_ids)
+        self._prepare(self._blocks, one_minus_cosine(_MIDDLES, frequency), -slope)
+        self._offset, self._last = None if offset is None else self._placed(offset), last_selected(tau)
         # Within a cell 1 − cos differs from that of its middle by at most f_w times half a cell. The rest is
         # rounding, whatever the order of the sum: of the score and of T itself.
         size = np.abs(slope).sum()
@@ -109,8 +117,7 @@ class Screen(UserScreen):
     def _score(self, *keys: Sequence[bytes]) -> np.ndarray:
         (table_keys,) = keys
         numbers = self._moved(self._blocks.encrypted(table_keys))
-        terms = self._looked_up(self._table, numbers, 2)  # a block's first number is the phase
-        terms *= self._slope
+        terms = self._terms(numbers, 2)  # a block's first number is the phase
         if self._offset is not None:
             terms += self._offset
         terms *= self._at_most(numbers[:, 1::2], self._last)
@@ -141,9 +148,7 @@ class TiltScreen(UserScreen):
         slope = np.zeros((len(blocks), 2))
         slope[places, classes % 2] = pairs
         self._phases = _Blocks(blocks % per_word, token_ids[owners])
-        self.rows = self._phases.rows
-        self._table = self._placed(math.sqrt(2.0) * np.cos(frequency * _MIDDLES))
-        self._slope = self._placed(slope.ravel())
+        self._prepare(self._phases, math.sqrt(2.0) * np.cos(frequency * _MIDDLES), slope.ravel())
         self._selection = None
         if tau < 1.0:
             present, owner_of_block = np.unique(owners, return_inverse=True)
@@ -155,11 +160,12 @@ class TiltScreen(UserScreen):
 
     def _score(self, *keys: Sequence[bytes]) -> np.ndarray:
         phase_keys, *selection_keys = keys
-        terms = self._looked_up(self._table, self._moved(self._phases.encrypted(phase_keys)), 1)
-        terms *= self._slope
+        terms = self._terms(self._moved(self._phases.encrypted(phase_keys)), 1)
         if self._selection is not None:
             drawn = self._moved(self._selection.encrypted(*selection_keys))[:, ::2]
-            terms *= self._at_most(drawn, self._last)[:, self._owners]
+            selected = self._at_most(drawn, self._last)
+            # np.take is several times as fast as an index.
+            terms *= np.take(selected, self._owners, axis=1) if self._device is None else selected[:, self._owners]
         return self._summed(terms)
 
 
