@@ -261,7 +261,7 @@ def parts(options: Namespace, folder: str) -> Iterator[Measurement]:
 
 
 def report(output: Path) -> str:
-    """Markdown tables of the raw lines: innocent users' p-values, how strongly colluders are named, and both of tilt."""
+    """Markdown tables of the raw lines: innocents' p-values, how strongly colluders are named, and both of tilt."""
     records = {record["part"]: record for record in read_lines(output)}
     return "\n\n".join(part(records) for part in (_innocents_table, _coalitions_table, _tilt_table)) + "\n"
 

@@ -27,7 +27,7 @@ from ..watermark.tilt import signals
 from .naming import Finalist
 from .screening import Screen, TiltScreen, UserScreen
 
-_KNOTS = 65  # of the curve z(T), which is almost a line: z between them is good to 1e-3
+_MANY_TERMS = 1000
 
 
 class NullTest(Protocol):
@@ -56,8 +56,10 @@ class UserLaw(ABC):
         The law.
     screen : UserScreen
         The fast scores.
-    mean, sd, largest : float
-        Of T under random keys; nobody's T is larger than ``largest``.
+    mean, sd : float
+        Of T under random keys.
+    knots : int
+        Of the curve z(T), which is almost a line: z between them is good to 1e-3.
     """
 
     mark: ClassVar[str]
@@ -67,7 +69,7 @@ class UserLaw(ABC):
     screen: UserScreen
     mean: float
     sd: float
-    largest: float
+    knots: int = 65
 
     def __init__(self, statistic: str, found: Amplitudes | TiltAmplitudes) -> None:
         self.statistic, self.variant, self.n_probes = statistic, found.variant, found.n_probes
@@ -84,6 +86,10 @@ class UserLaw(ABC):
     def exact(self, key: WatermarkKey) -> float:
         """T of one key, to the last bit what :func:`drw_hf.detect` computes."""
 
+    @abstractmethod
+    def enough(self, level: float) -> float:
+        """A statistic whose bound certainly reaches a level, if any does."""
+
     def target_label(self, template: WatermarkKey) -> str:
         """The name of the class that carries the mark; empty where all do."""
         return ""
@@ -92,7 +98,7 @@ class UserLaw(ABC):
         """A statistic, just below the smallest whose bound reaches a level; infinite where none can."""
         if not self.sd:
             return math.inf
-        low, high = self.mean, self.largest
+        low, high = self.mean, self.enough(level)
         if self.null.test(high).log10_bound > math.log10(level):
             return math.inf
         for _ in range(15):  # to a hundredth of a standard deviation; what is left over is on the safe side
@@ -110,7 +116,7 @@ class UserLaw(ABC):
         usual = scores <= self.mean + 8.0 * self.sd
         z = np.empty(len(scores))
         if usual.any():
-            knots = np.linspace(scores[usual].min(), scores[usual].max(), _KNOTS)
+            knots = np.linspace(scores[usual].min(), scores[usual].max(), self.knots)
             z[usual] = np.interp(scores[usual], knots, [self.null.test(float(knot)).z_score for knot in knots])
         found = torch.special.log_ndtr(torch.from_numpy(-z)).numpy() / math.log(10.0)
         for index in np.flatnonzero(~usual):
@@ -131,8 +137,6 @@ class CosineLaw(UserLaw):
         self.screen = Screen(found.token_ids, found.A, found.B, template.frequency, template.tau, device)
         _, self.mean, variance = self.null.cumulants(0.0)
         self.sd = math.sqrt(variance)
-        # Every token adds the most that its key could make it add.
-        self.largest = float(np.maximum(np.maximum(-2.0 * self.null.A, 2.0 * self.null.B), 0.0).sum())
 
     @classmethod
     def of(
@@ -159,6 +163,10 @@ class CosineLaw(UserLaw):
     def exact(self, key: WatermarkKey) -> float:
         return self.null.statistic(*key.entries(self.token_ids))
 
+    def enough(self, level: float) -> float:
+        """The largest T there is: every token adds the most that its key could make it add."""
+        return float(np.maximum(np.maximum(-2.0 * self.null.A, 2.0 * self.null.B), 0.0).sum())
+
     def target_label(self, template: WatermarkKey) -> str:
         return template.target_label
 
@@ -176,7 +184,8 @@ class TiltUserLaw(UserLaw):
         self.screen = TiltScreen(found.token_ids, found.A, template.frequency, template.tau, device)
         _, means, variances = self.null.cumulants(0.0)
         self.mean, self.sd = float(means.sum()), math.sqrt(float(variances.sum()))
-        self.largest = math.sqrt(2.0) * float(np.abs(found.A).sum())
+        if len(self.null.pairs) >= _MANY_TERMS:  # the more terms, the straighter the curve, and the slower a test
+            self.knots = 33
 
     @classmethod
     def of(
@@ -196,6 +205,12 @@ class TiltUserLaw(UserLaw):
 
     def exact(self, key: WatermarkKey) -> float:
         return self.null.statistic(signals(key, self.token_ids))
+
+    def enough(self, level: float) -> float:
+        """The largest T there is, or what Hoeffding's inequality asks for, which Chernoff's bound is never above."""
+        reach = math.sqrt(2.0) * np.abs(self.null.A).sum(axis=1)  # a word adds between −reach and reach
+        hoeffding = self.mean + math.sqrt(2.0 * math.log(1.0 / level) * float(reach @ reach))
+        return min(float(reach.sum()), hoeffding)
 
 
 LAWS: dict[str, type[UserLaw]] = {law.mark: law for law in (CosineLaw, TiltUserLaw)}
