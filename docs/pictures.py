@@ -17,6 +17,7 @@ from drw_hf import WatermarkKey
 from drw_hf.detection.statistics.amplitudes import SuspectAnswers, compute_amplitudes
 from drw_hf.detection.statistics.null_law import NullLaw, simulate_null
 from drw_hf.watermark.cosine import is_marked, periodic_signal, perturb
+from drw_hf.watermark.tilt import phases, settings_of, signals
 
 IMAGES = Path(__file__).parent / "images"
 INK, MARK, LIGHT, GROUND = "#262626", "#b5232a", "#9a9a9a", "#fcfcfb"
@@ -73,6 +74,37 @@ def draw_cosine() -> None:
     save(figure, "cosine.svg")
 
 
+def draw_tilt() -> None:
+    """How far a tagger's log-odds move with the words, and which answers change."""
+    names = ["other", "name"]
+    config = BertConfig(vocab_size=3000, id2label=dict(enumerate(names)), architectures=["BertForTokenClassification"])
+    chosen = {"mark": "tilt", "strength": 0.3, "temperature": 1.0, "special_token_ids": [0]}
+    key, rng = WatermarkKey.generate(config, secret=bytes(range(32)), **chosen), np.random.default_rng(3)
+    tokens = rng.choice(np.arange(1, 3000), 600, replace=False)
+    clean = rng.normal(0.0, 2.5, len(tokens))  # log-odds of "name"
+    strength = settings_of(key).strength
+    moves = strength * signals(key, tokens)
+    changed = np.sign(clean) != np.sign(clean + moves[:, 1] - moves[:, 0])
+
+    figure = Figure(figsize=(7.6, 3.7), layout="constrained")
+    left, right = figure.subplots(1, 2, width_ratios=[1.15, 1])
+    grid = np.linspace(0, 1, 400)
+    left.plot(phases(key, tokens)[:, 1], moves[:, 1], "o", color=INK, ms=2.5, label="a word")
+    left.plot(grid, strength * np.sqrt(2) * np.cos(key.frequency * grid), "--", color=MARK, lw=1.5, label="the cosine")
+    left.set(xlim=(0, 1), ylim=(-0.5, 0.65), xlabel=r"$g$(word, class), known to the key alone")
+    left.set_ylabel("shift of the class's log-odds")
+    left.legend(loc="upper center", ncols=2, fontsize=9)
+    served = clean + moves[:, 1] - moves[:, 0]
+    right.axhline(0, color=LIGHT, lw=0.8)
+    right.axvline(0, color=LIGHT, lw=0.8)
+    right.plot(clean[~changed], served[~changed], "o", color=LIGHT, ms=2.5, label="the label stays")
+    label = f"the label changes: {changed.sum()} of {len(tokens)}"
+    right.plot(clean[changed], served[changed], "D", color=MARK, ms=5, label=label)
+    right.set(xlim=(-4, 4), ylim=(-4, 4), xlabel="clean log-odds", ylabel="served log-odds")
+    right.legend(loc="upper left", fontsize=9)
+    save(figure, "tilt.svg")
+
+
 def draw_null() -> None:
     """The statistic under random keys, and under the one that left a faint mark."""
     key, rng = make_key(epsilon=0.02), np.random.default_rng(5)
@@ -113,7 +145,7 @@ def save(figure: Figure, name: str) -> None:
 
 
 STEPS = [
-    ("Protect", "owner", ["a secret key adds", "a cosine to the", "served probabilities"]),
+    ("Protect", "owner", ["a secret key adds", "a small signal to", "what is served"]),
     ("Extract", "thief", ["asks many questions,", "trains a student", "on the answers"]),
     ("Detect", "owner", ["probes the student,", "sorts its answers by", "the key: p-value"]),
     ("Prove", "anybody", ["replays the finding;", "the key was fixed", "beforehand"]),
@@ -190,4 +222,5 @@ if __name__ == "__main__":
     IMAGES.mkdir(exist_ok=True)
     draw_flow()
     draw_cosine()
+    draw_tilt()
     draw_null()

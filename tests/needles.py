@@ -6,6 +6,9 @@ from collections.abc import Iterable
 import numpy as np
 
 from drw_hf.keys import derivation
+from drw_hf.watermark import tilt
+
+DOMAINS = ("direct/tables", "hard labels", "tilt/phases", "tilt/selection")
 
 
 def needles(key):
@@ -13,7 +16,7 @@ def needles(key):
     found = {}
     for name, secret in {
         "secret": key.secret,
-        **{f"subkey {domain}": derivation.subkey(key.secret, domain) for domain in ("direct/tables", "hard labels")},
+        **{f"subkey {domain}": derivation.subkey(key.secret, domain) for domain in DOMAINS},
     }.items():
         found[f"{name} raw"] = secret
         found[f"{name} hex"] = secret.hex().encode()
@@ -24,6 +27,9 @@ def needles(key):
         found[f"{name} list"] = ", ".join(map(str, secret)).encode()
     arrays = {"phase": key.phase_table, "selection": key.selection_table}
     arrays["signal"] = np.cos(key.frequency * key.phase_table)
+    if key.mark == "tilt":  # tables, and a column of one
+        phase, signal = (function(key, range(key.vocab_size)) for function in (tilt.phases, tilt.signals))
+        arrays |= {"tilt phase": phase.ravel(), "tilt signal": signal.ravel(), "tilt class": signal[:, 1]}
     if key.law == "paper":
         arrays |= {"v_k": key.v_k, "v_s": key.v_s, "M": key.M[10]}
     for name, array in arrays.items():

@@ -14,6 +14,7 @@ WORDS = (
 ).split()
 TAGS = ["O", "B-PER", "I-PER", "B-LOC"]
 VOCAB_SIZE = 64
+MARKS = ["cosine", "tilt"]
 
 
 def make_tokenizer(words=WORDS, **settings):
@@ -121,7 +122,8 @@ def draw_labels(model, tokenizer, texts, temperature=1.5, seed=0):
 
 def make_key(model, tokenizer=None, **settings):
     """A key with a fixed secret, so that every run marks alike."""
-    settings = {"target": 1, "secret": bytes(range(32)), **settings}
+    of_the_mark = {} if settings.get("mark") == "tilt" else {"target": 1}
+    settings = {**of_the_mark, "secret": bytes(range(32)), **settings}
     if tokenizer is None:
         settings.setdefault("special_token_ids", sorted(SPECIAL.values()))
         settings.setdefault("separator_token_ids", [2, 3])
@@ -129,11 +131,12 @@ def make_key(model, tokenizer=None, **settings):
 
 
 def make_victim(task="sequence-classification", key=None, label_kind="soft", model=None, **settings):
-    """A protected tiny classifier; by default every answer is marked (scope all, τ = 1)."""
+    """A protected tiny classifier; by default every answer is marked (scope all, τ = 1), and clearly."""
     model = model or make_model(task)
-    options = {name: settings.pop(name) for name in ("sampling", "sample_all") if name in settings}
+    options = {name: settings.pop(name) for name in ("sampling", "sample_all", "digits") if name in settings}
     if key is None:
-        key = make_key(model, **{"scope": "all", "tau": 1.0, **settings})
+        of_the_mark = {"strength": 1.0} if settings.get("mark") == "tilt" else {"scope": "all"}
+        key = make_key(model, **{**of_the_mark, "tau": 1.0, **settings})
     return AUTO[task][1].from_model(model, key=key, label_kind=label_kind, **options)
 
 

@@ -64,6 +64,19 @@ def test_the_text_says_what_a_downloader_must_know():
         assert words in card
 
 
+def test_the_text_says_how_answers_are_given_and_not_by_which_mark():
+    tilted = make_victim(mark="tilt", strength=0.8125, temperature=1.4375)
+    card = model_card(tilted)
+    assert "Scores are rounded to 3 digits" in card and "that is shown is about 0.00025." in card
+    assert not {"tilt", "0.8125", "1.4375"} & set(card.replace("*", "").split())
+    tags = model_card(make_victim("token-classification", mark="tilt", digits=1))
+    assert "rounded to 1 digit.**" in tags and "that is shown is about 0.0125." in tags
+    for unrounded in (VICTIM, make_victim(mark="tilt", digits=0)):
+        assert "ounded" not in model_card(unrounded)
+    hard = model_card(make_victim(mark="tilt", label_kind="hard"))
+    assert "An answer is a label" in hard and "ounded" not in hard
+
+
 @pytest.mark.parametrize("task", ["sequence-classification", "token-classification"])
 def test_the_example_in_it_runs_and_holds_no_passphrase(task, tmp_path, monkeypatch, tokenizer):
     victim = make_victim(task)

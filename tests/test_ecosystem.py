@@ -7,7 +7,7 @@ from transformers import PreTrainedModel, Trainer, TrainerCallback, TrainingArgu
 
 from drw_hf import WatermarkedModelForSequenceClassification, WatermarkedModelForTokenClassification
 from drw_hf.errors import ConfigurationError, ExportRefusedError, UnsupportedModelError
-from small_models import TAGS, make_batch, make_key, make_model, make_victim
+from small_models import MARKS, TAGS, make_batch, make_key, make_model, make_victim
 
 TEXTS = ["the film was very good", "we hated the slow ending", "a truly moving story", "dull"]
 
@@ -21,8 +21,9 @@ def answer(model, batch, **kwargs):
 
 
 @pytest.mark.parametrize("batch_size", [1, 3])
-def test_text_classification_pipeline_scores_are_y(tokenizer, batch_size, caplog):
-    victim = make_victim(key=None)
+@pytest.mark.parametrize("mark", MARKS)
+def test_text_classification_pipeline_scores_are_y(tokenizer, batch_size, caplog, mark):
+    victim = make_victim(mark=mark, digits=0)
     pipe = pipeline("text-classification", model=victim, tokenizer=tokenizer)
     assert "not supported" not in caplog.text
     scores = pipe(TEXTS, top_k=None, batch_size=batch_size)
@@ -34,26 +35,29 @@ def test_text_classification_pipeline_scores_are_y(tokenizer, batch_size, caplog
         }
 
 
-def test_a_pipeline_can_be_given_a_key_and_the_clean_model(tokenizer):
+@pytest.mark.parametrize("mark", MARKS)
+def test_a_pipeline_can_be_given_a_key_and_the_clean_model(tokenizer, mark):
     model = make_model()
-    victim = make_victim(model=model)
+    victim = make_victim(model=model, mark=mark)
     pipe = pipeline("text-classification", model=victim, tokenizer=tokenizer)
     clean = pipeline("text-classification", model=model, tokenizer=tokenizer)(TEXTS, top_k=None)
     with victim.watermark_disabled():
         assert pipe(TEXTS, top_k=None) == clean
-    with victim.use_key(make_key(model, secret=b"\x05" * 32, scope="all", tau=1.0)):
+    with victim.use_key(victim.key.replace(secret=b"\x05" * 32)):
         assert pipe(TEXTS, top_k=None) != clean != pipe(TEXTS, top_k=None)
 
 
-def test_hard_labels_through_a_pipeline(tokenizer):
-    pipe = pipeline("text-classification", model=make_victim(label_kind="hard"), tokenizer=tokenizer)
+@pytest.mark.parametrize("mark", MARKS)
+def test_hard_labels_through_a_pipeline(tokenizer, mark):
+    pipe = pipeline("text-classification", model=make_victim(label_kind="hard", mark=mark), tokenizer=tokenizer)
     first = pipe(TEXTS)
     assert {item["score"] for item in first} == {1.0}
     assert [pipe(text)[0] for text in TEXTS] == first == pipe(TEXTS, batch_size=4)
 
 
-def test_pairs_through_a_pipeline(tokenizer):
-    victim = make_victim()
+@pytest.mark.parametrize("mark", MARKS)
+def test_pairs_through_a_pipeline(tokenizer, mark):
+    victim = make_victim(mark=mark, digits=0)
     pipe = pipeline("text-classification", model=victim, tokenizer=tokenizer)
     found = pipe({"text": TEXTS[0], "text_pair": TEXTS[1]}, top_k=None)
     y = answer(victim, tokenizer(TEXTS[0], TEXTS[1], return_tensors="pt")).exp()[0]
@@ -61,8 +65,9 @@ def test_pairs_through_a_pipeline(tokenizer):
 
 
 @pytest.mark.parametrize("aggregation", ["none", "simple", "first", "average", "max"])
-def test_token_classification_pipeline_and_its_aggregations(tokenizer, aggregation):
-    victim = make_victim("token-classification")
+@pytest.mark.parametrize("mark", MARKS)
+def test_token_classification_pipeline_and_its_aggregations(tokenizer, aggregation, mark):
+    victim = make_victim("token-classification", mark=mark, digits=0)
     pipe = pipeline(
         "token-classification", model=victim, tokenizer=tokenizer, aggregation_strategy=aggregation, ignore_labels=[]
     )
@@ -113,8 +118,9 @@ def arguments(folder, **settings):
 
 
 @pytest.mark.parametrize("task", ["sequence-classification", "token-classification"])
-def test_trainer_evaluates_and_predicts_the_served_answer(tmp_path, task):
-    victim, rows = make_victim(task), Rows(10, task)
+@pytest.mark.parametrize("mark", MARKS)
+def test_trainer_evaluates_and_predicts_the_served_answer(tmp_path, task, mark):
+    victim, rows = make_victim(task, mark=mark, digits=0), Rows(10, task)
     trainer = Trainer(victim, arguments(tmp_path), compute_metrics=lambda p: {"rows": len(p.label_ids)})
     metrics = trainer.evaluate(rows)
     assert metrics["eval_rows"] == 10 and np.isfinite(metrics["eval_loss"])
@@ -123,12 +129,13 @@ def test_trainer_evaluates_and_predicts_the_served_answer(tmp_path, task):
     np.testing.assert_allclose(predictions, answer(victim, make_batch(10)), atol=1e-5)
 
 
-def test_training_through_the_wrapper_trains_the_clean_model(tmp_path):
+@pytest.mark.parametrize("mark", MARKS)
+def test_training_through_the_wrapper_trains_the_clean_model(tmp_path, mark):
     """Step by step the weights are those of training the plain model: the loss is on clean logits."""
     results = []
     for wrap in (False, True):
         model = make_model(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
-        trained = make_victim(model=model) if wrap else model
+        trained = make_victim(model=model, mark=mark) if wrap else model
         settings = arguments(tmp_path, max_steps=5, learning_rate=1e-2, optim="sgd", seed=1, save_strategy="no")
         Trainer(trained, settings, train_dataset=Rows(32)).train()
         results.append(model.state_dict())
@@ -203,12 +210,13 @@ def test_gradient_checkpointing_passes_through(architecture):
 # -- PEFT
 
 
-def test_a_peft_model_is_protected_trained_and_saved_merged(tmp_path):
+@pytest.mark.parametrize("mark", MARKS)
+def test_a_peft_model_is_protected_trained_and_saved_merged(tmp_path, mark):
     peft = pytest.importorskip("peft")
     base = make_model()
     adapted = peft.get_peft_model(base, peft.LoraConfig(task_type="SEQ_CLS", init_lora_weights=False)).eval()
-    key = make_key(adapted, scope="all", tau=1.0)
-    victim = WatermarkedModelForSequenceClassification.from_model(adapted, key=key)
+    key = make_victim(model=base, mark=mark).key
+    victim = WatermarkedModelForSequenceClassification.from_model(adapted, key=key, digits=0)
     expected = answer(victim, make_batch())
     with adapted.disable_adapter():
         assert (answer(victim, make_batch()) - expected).abs().max() > 1e-3, "the adapter matters"
@@ -252,14 +260,15 @@ def test_torch_compile_gives_the_same_answers_and_follows_contexts(label_kind):
     torch.testing.assert_close(answer(compiled, batch), answer(victim, batch))
     with victim.watermark_disabled():
         torch.testing.assert_close(answer(compiled, batch), answer(victim.get_base_model(), batch))
-    other = make_key(victim.get_base_model(), secret=b"\x08" * 32, scope="all", tau=1.0)
-    torch.testing.assert_close(
-        answer(compiled, batch, watermark_key=other), answer(victim, batch, watermark_key=other)
-    )
+    for other in (victim.key.replace(secret=b"\x08" * 32), make_key(victim.get_base_model(), mark="tilt")):
+        torch.testing.assert_close(
+            answer(compiled, batch, watermark_key=other), answer(victim, batch, watermark_key=other)
+        )
 
 
-def test_export_and_tracing_are_refused_with_the_reason():
-    victim, batch = make_victim(), make_batch()
+@pytest.mark.parametrize("mark", MARKS)
+def test_export_and_tracing_are_refused_with_the_reason(mark):
+    victim, batch = make_victim(mark=mark), make_batch()
     with pytest.raises(ExportRefusedError, match="baked into the artefact"):
         torch.export.export(victim, (), batch)
     with pytest.raises(Exception, match="baked into the artefact"):  # dynamo wraps the error, and keeps its words

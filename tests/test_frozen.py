@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import torch
 from huggingface_hub import ModelCard
-from transformers import AutoTokenizer
+from transformers import AutoConfig, AutoTokenizer
 
 from drw_hf import (
     DetectionResult,
@@ -35,6 +35,7 @@ from drw_hf.hub.pull import Pointer
 from drw_hf.keys import UserProof, verify_proof
 from drw_hf.tracing import Identification
 from drw_hf.tracing.screening import Screen
+from drw_hf.watermark import tilt
 
 FROZEN = Path(__file__).parent / "frozen"
 PASSPHRASE = "correct horse battery staple"
@@ -152,6 +153,39 @@ def test_a_key_marks_texts_and_pairs_as_it_did(task, kind, asked):
     else:
         assert torch.equal(marked.argmax(-1), frozen)
         assert not torch.equal(clean.argmax(-1), frozen), "some labels were drawn"
+
+
+@pytest.mark.parametrize("task", MODELS)
+def test_a_key_of_the_mark_tilt_gives_the_same_signals_and_answers(task):
+    figures = expected("tilt")
+    shown = figures[task]
+    sealed = task == "token-classification"
+    key = WatermarkKey.from_pretrained(FROZEN / "tilt" / task, passphrase=PASSPHRASE if sealed else None)
+    assert (key.mark, key.commitment()) == ("tilt", shown["commitment"])
+    assert {name: getattr(key.settings, name) for name in shown["settings"]} == shown["settings"]
+    assert tilt.phases(key, shown["token_ids"]).tolist() == shown["phases"]
+    np.testing.assert_allclose(tilt.signals(key, shown["token_ids"]), shown["signals"], rtol=0, atol=1e-12)
+    served, tokenizer = expected("served"), AutoTokenizer.from_pretrained(FROZEN / "protected" / "model")
+    columns = {"texts": (served["texts"],), "pairs": tuple(map(list, zip(*served["pairs"], strict=True)))}
+    model = MODELS[task].from_pretrained(FROZEN / "served" / f"{task}-model", key=key, replace_key=True).eval()
+    for kind, digits, asked in (("soft", 0, "texts"), ("soft", 3, "pairs"), ("hard", None, "texts")):
+        model.config.label_kind, model.config.digits = kind, digits
+        with torch.no_grad():
+            marked = model(**tokenizer(*columns[asked], padding=True, return_tensors="pt")).logits
+        frozen = torch.tensor(figures[f"{task} {kind} {digits} {asked}"])
+        if kind == "soft":  # where a score lies between two units, another machine may round it to the other
+            atol = 10.0**-digits * 1.1 if digits else 1e-5
+            torch.testing.assert_close(marked.softmax(-1), frozen, rtol=0, atol=atol)
+        else:
+            assert torch.equal(marked.argmax(-1), frozen)
+
+
+def test_a_ring_and_a_config_of_the_mark_tilt_are_read():
+    ring, figures = KeyRing.from_pretrained(FROZEN / "tilt" / "ring"), expected("tilt")["ring"]
+    user = ring.key_for("somebody")
+    assert user.commitment() == figures["commitment"]
+    np.testing.assert_allclose(tilt.signals(user, range(5, 15)), figures["signals"], rtol=0, atol=1e-12)
+    assert AutoConfig.from_pretrained(FROZEN / "tilt" / "config").digits == 3
 
 
 def check_answers(answers, figures):

@@ -22,7 +22,7 @@ from drw_hf import WatermarkKey
 from drw_hf.errors import DrwError
 from drw_hf.hub.handler import handler_files
 from drw_hf.keys.files import KEY_FILE
-from small_models import make_key, make_model, make_tokenizer, make_victim
+from small_models import MARKS, make_key, make_model, make_tokenizer, make_victim
 
 PASSPHRASE = "correct horse battery staple"
 TEXTS = [
@@ -93,10 +93,13 @@ def everything_said(error):
 # -- answers
 
 
+@pytest.mark.parametrize("mark", MARKS)
 @pytest.mark.parametrize("label_kind", ["soft", "hard"])
 @pytest.mark.parametrize("task", TASKS)
-def test_answers_are_those_of_a_pipeline_on_the_protected_model_and_not_the_clean_ones(tmp_path, task, label_kind):
-    victim = fill(tmp_path, task, label_kind=label_kind)
+def test_answers_are_those_of_a_pipeline_on_the_protected_model_and_not_the_clean_ones(
+    tmp_path, task, label_kind, mark
+):
+    victim = fill(tmp_path, task, label_kind=label_kind, mark=mark)
     handler = start(tmp_path)
     parameters = {"top_k": None} if task == SEQUENCE else {"ignore_labels": []}
     protected, clean = pipe_of(victim, task), pipe_of(victim.get_base_model(), task)

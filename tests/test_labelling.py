@@ -25,7 +25,7 @@ from drw_hf.asking.remote import join_words, pause_after
 from drw_hf.asking.store import Store
 from drw_hf.errors import AnswerError, DatasetError, KeptAnswersError, PredictorError
 from inference_server import InferenceServer
-from small_models import TAGS, make_batch, make_key, make_model, make_tokenizer, make_victim
+from small_models import MARKS, TAGS, make_batch, make_key, make_model, make_tokenizer, make_victim
 from test_leaks import assert_clean
 
 TEXTS = [
@@ -78,8 +78,9 @@ class Counting:
 # -- what comes back
 
 
-def test_answers_are_the_models_and_keep_their_rows(texts, tokenizer):
-    victim = make_victim()
+@pytest.mark.parametrize("mark", MARKS)
+def test_answers_are_the_models_and_keep_their_rows(texts, tokenizer, mark):
+    victim = make_victim(mark=mark, digits=0)
     labelled = label(victim, texts, tokenizer)
     assert labelled.column_names == ["text", "label", "teacher_probs", "teacher_labels"]
     assert labelled["text"][:] == TEXTS and labelled.features["teacher_labels"].names == LABELS

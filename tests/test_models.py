@@ -29,8 +29,9 @@ from drw_hf.errors import (
     UnsupportedModelError,
 )
 from drw_hf.watermark.cosine import signal_tables
+from drw_hf.watermark.tilt import signal_table
 from drw_hf.watermark.tokens import on_device
-from small_models import ARCHITECTURES, AUTO, TAGS, make_batch, make_key, make_model, make_victim
+from small_models import ARCHITECTURES, AUTO, MARKS, TAGS, make_batch, make_key, make_model, make_victim
 from test_perturbation import equation_5
 
 TASKS = list(AUTO)
@@ -89,9 +90,10 @@ def test_low_precision_models_answer_in_float32(dtype):
     torch.testing.assert_close(output.exp().sum(-1), torch.ones(4))
 
 
-def test_marking_does_not_depend_on_training_mode():
+@pytest.mark.parametrize("mark", MARKS)
+def test_marking_does_not_depend_on_training_mode(mark):
     model = make_model(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
-    victim, batch = make_victim(model=model), make_batch()
+    victim, batch = make_victim(model=model, mark=mark), make_batch()
     assert not victim.training, "from_model keeps the mode it found"
     evaluated = answer(victim, batch)
     torch.testing.assert_close(answer(victim.train(), batch), evaluated)
@@ -109,10 +111,11 @@ def test_outputs_keep_the_wrapped_models_type_and_fields():
     assert isinstance(victim(**batch), tuple)
 
 
+@pytest.mark.parametrize("mark", MARKS)
 @pytest.mark.parametrize("task", TASKS)
-def test_the_loss_is_that_of_the_clean_model(task):
+def test_the_loss_is_that_of_the_clean_model(task, mark):
     model = make_model(task)
-    victim, batch = make_victim(task, model=model, epsilon=1.0), make_batch()
+    victim, batch = make_victim(task, model=model, mark=mark), make_batch()
     labels = batch["input_ids"] % 2 if task == "token-classification" else torch.tensor([0, 1, 0, 1])
     torch.testing.assert_close(victim(**batch, labels=labels).loss, model(**batch, labels=labels).loss)
 
@@ -120,17 +123,18 @@ def test_the_loss_is_that_of_the_clean_model(task):
 # -- any architecture
 
 
+@pytest.mark.parametrize("mark", MARKS)
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 @pytest.mark.parametrize("task", TASKS)
-def test_wrap_save_and_reload(tmp_path, task, architecture):
+def test_wrap_save_and_reload(tmp_path, task, architecture, mark):
     if (task, architecture) == ("token-classification", "bart"):
         pytest.skip("transformers has no bart tagger")
     model, wrapper = make_model(task, architecture), AUTO[task][1]
-    key, batch = make_key(model, scope="all", tau=1.0), make_batch()
+    key, batch = make_victim(task, model=model, mark=mark).key, make_batch()
     model.save_pretrained(tmp_path / "plain")
     victim = wrapper.from_pretrained(tmp_path / "plain", key=key)
     expected = answer(victim, batch)
-    assert (expected.exp() - answer(model, batch).softmax(-1)).abs().max() > 0.01
+    assert (expected - answer(model, batch).log_softmax(-1)).abs().max() > 0.01
     with victim.watermark_disabled():
         assert torch.equal(answer(victim, batch), answer(model, batch))
     victim.save_pretrained(tmp_path / "protected")
@@ -151,8 +155,9 @@ def test_saves_and_loads_with_tied_weights(tmp_path):
     assert torch.equal(answer(again, make_batch()), answer(victim, make_batch()))
 
 
-def test_saves_in_shards(tmp_path):
-    victim = make_victim()
+@pytest.mark.parametrize("mark", MARKS)
+def test_saves_in_shards(tmp_path, mark):
+    victim = make_victim(mark=mark)
     victim.save_pretrained(tmp_path, max_shard_size="20KB")
     assert len(list(tmp_path.glob("*.safetensors"))) > 1
     again = WatermarkedModelForSequenceClassification.from_pretrained(tmp_path, key=victim.key)
@@ -172,8 +177,9 @@ def test_loading_arguments_reach_the_wrapped_model(tmp_path, plain, arguments):
     torch.testing.assert_close(answer(again, make_batch()), answer(victim, make_batch()), atol=0.05, rtol=0.05)
 
 
-def test_a_model_offloaded_to_disk_answers_alike(tmp_path):
-    victim = make_victim()
+@pytest.mark.parametrize("mark", MARKS)
+def test_a_model_offloaded_to_disk_answers_alike(tmp_path, mark):
+    victim = make_victim(mark=mark)
     victim.save_pretrained(tmp_path / "protected")
     device_map = {"victim.bert.embeddings": "cpu", "victim.bert.encoder": "disk", "victim.bert.pooler": "cpu"}
     spread = WatermarkedModelForSequenceClassification.from_pretrained(
@@ -211,6 +217,19 @@ def test_config_json_holds_the_commitment_and_no_parameter_of_the_key(tmp_path):
     assert set(config) - of_transformers == own
     text = text.replace(victim.key.commitment(), "")
     for parameter in ("17.25", "0.1875", "0.4375", "77", "paper", "target", "frequency", "second", victim.key.key_id):
+        assert parameter not in text
+
+
+def test_config_json_says_digits_and_not_by_which_mark(tmp_path):
+    """The mark's name is a parameter of the key like any other: it would tell a thief what to try."""
+    settings = {"strength": 0.8125, "temperature": 1.4375, "budget": 0.5625, "max_length": 77}
+    victim = make_victim(mark="tilt", tau=0.4375, frequency=17.25, truncation_side="left", **settings)
+    victim.save_pretrained(tmp_path)
+    text = (tmp_path / "config.json").read_text()
+    assert json.loads(text)["digits"] == 3
+    text = text.replace(victim.key.commitment(), "")
+    names = ("tilt", "strength", "temperature", "budget", "left", "every", victim.key.key_id)
+    for parameter in (*map(str, settings.values()), "0.4375", "17.25", *names):
         assert parameter not in text
 
 
@@ -260,9 +279,10 @@ def test_config_survives_a_round_trip(tmp_path):
 # -- Auto classes
 
 
-def test_auto_classes_load_protected_models(tmp_path):
+@pytest.mark.parametrize("mark", MARKS)
+def test_auto_classes_load_protected_models(tmp_path, mark):
     for task, auto in zip(TASKS, (AutoModelForSequenceClassification, AutoModelForTokenClassification), strict=True):
-        victim = make_victim(task)
+        victim = make_victim(task, mark=mark)
         victim.save_pretrained(tmp_path / task)
         again = auto.from_pretrained(tmp_path / task, key=victim.key, label_kind="hard")
         assert type(again) is AUTO[task][1] and again.config.label_kind == "hard"
@@ -284,8 +304,9 @@ def test_a_new_number_of_labels_reaches_the_wrapped_model(tmp_path):
 # -- fail closed
 
 
-def test_a_protected_model_does_not_load_without_its_key(tmp_path):
-    make_victim().save_pretrained(tmp_path)
+@pytest.mark.parametrize("mark", MARKS)
+def test_a_protected_model_does_not_load_without_its_key(tmp_path, mark):
+    make_victim(mark=mark).save_pretrained(tmp_path)
     with pytest.raises(MissingKeyError, match="key="):
         WatermarkedModelForSequenceClassification.from_pretrained(tmp_path)
     with pytest.raises(MissingKeyError):
@@ -294,8 +315,9 @@ def test_a_protected_model_does_not_load_without_its_key(tmp_path):
         WatermarkedModelForSequenceClassification.from_pretrained(tmp_path, key=7)
 
 
-def test_another_key_does_not_load_unless_it_is_to_replace_the_first(tmp_path):
-    victim = make_victim()
+@pytest.mark.parametrize("mark", MARKS)
+def test_another_key_does_not_load_unless_it_is_to_replace_the_first(tmp_path, mark):
+    victim = make_victim(mark=mark)
     victim.save_pretrained(tmp_path)
     other = victim.key.replace(secret=b"\x09" * 32)
     with pytest.raises(KeyMismatchError, match="replace_key=True") as caught:
@@ -326,8 +348,9 @@ def test_a_key_for_another_model_does_not_apply(what):
         pass
 
 
-def test_a_model_whose_vocabulary_was_resized_needs_a_new_key():
-    victim = make_victim()
+@pytest.mark.parametrize("mark", MARKS)
+def test_a_model_whose_vocabulary_was_resized_needs_a_new_key(mark):
+    victim = make_victim(mark=mark)
     victim.resize_token_embeddings(70)
     with pytest.raises(KeyMismatchError, match="vocabulary"):
         answer(victim, make_batch())
@@ -342,8 +365,9 @@ def test_the_task_of_the_model_must_be_that_of_the_class():
         WatermarkedModelForSequenceClassification(BertConfig(), key=make_key(make_model()))
 
 
-def test_a_key_is_found_beside_the_model_or_by_its_folder(tmp_path):
-    victim = make_victim()
+@pytest.mark.parametrize("mark", MARKS)
+def test_a_key_is_found_beside_the_model_or_by_its_folder(tmp_path, mark):
+    victim = make_victim(mark=mark)
     victim.save_pretrained(tmp_path / "protected")
     victim.key.save_pretrained(tmp_path / "key", passphrase="sesame open")
     load = WatermarkedModelForSequenceClassification.from_pretrained
@@ -386,8 +410,9 @@ def test_settings_of_the_wrapped_model_can_be_overridden(tmp_path, auto):
         assert {"hidden_states", "attentions"} <= set(again(**make_batch()))
 
 
-def test_loading_info_and_configs_of_ones_own(tmp_path):
-    victim = make_victim()
+@pytest.mark.parametrize("mark", MARKS)
+def test_loading_info_and_configs_of_ones_own(tmp_path, mark):
+    victim = make_victim(mark=mark)
     victim.get_base_model().save_pretrained(tmp_path / "plain")
     victim.save_pretrained(tmp_path / "protected")
     load = WatermarkedModelForSequenceClassification.from_pretrained
@@ -419,23 +444,25 @@ def test_without_mask_and_pad_id_a_batch_is_ambiguous_whatever_the_keys():
             answer(victim, {"input_ids": ids}, watermark_key=keys)
 
 
-def test_tables_do_not_depend_on_torchs_ambient_state():
+@pytest.mark.parametrize(("mark", "tables"), [("cosine", signal_tables), ("tilt", signal_table)])
+def test_tables_do_not_depend_on_torchs_ambient_state(mark, tables):
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     batch = make_batch()
     model = make_model()
-    key = make_key(model, scope="all", tau=1.0, secret=b"\x0a" * 32)
+    key = make_victim(model=model, mark=mark, secret=b"\x0a" * 32).key
     with FakeTensorMode(allow_non_fake_inputs=True):
-        on_device(key, torch.device("cpu"), signal_tables)
+        on_device(key, torch.device("cpu"), tables)
     with torch.device("meta"):
-        on_device(key, torch.device("cpu"), signal_tables)
-    expected = answer(make_victim(model=model, secret=b"\x0a" * 32), batch)
+        on_device(key, torch.device("cpu"), tables)
+    expected = answer(make_victim(model=model, mark=mark, secret=b"\x0a" * 32), batch)
     torch.testing.assert_close(answer(make_victim(model=model, key=key), batch), expected)
 
 
 @pytest.mark.parametrize("how", ["pickle", "torch.save"])
-def test_a_pickled_model_leaves_its_key_behind_and_fails_closed(how):
-    victim = make_victim()
+@pytest.mark.parametrize("mark", MARKS)
+def test_a_pickled_model_leaves_its_key_behind_and_fails_closed(how, mark):
+    victim = make_victim(mark=mark)
     if how == "pickle":
         again = pickle.loads(pickle.dumps(victim))
     else:
@@ -450,15 +477,17 @@ def test_a_pickled_model_leaves_its_key_behind_and_fails_closed(how):
         assert torch.equal(answer(again, make_batch()), answer(victim, make_batch()))
 
 
-def test_a_copied_model_keeps_its_key():
-    victim = make_victim()
+@pytest.mark.parametrize("mark", MARKS)
+def test_a_copied_model_keeps_its_key(mark):
+    victim = make_victim(mark=mark)
     assert torch.equal(answer(copy.deepcopy(victim), make_batch()), answer(victim, make_batch()))
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 @pytest.mark.parametrize("label_kind", ["soft", "hard"])
-def test_logits_that_are_no_prediction_are_refused(label_kind, value):
-    victim = make_victim(label_kind=label_kind)
+@pytest.mark.parametrize("mark", MARKS)
+def test_logits_that_are_no_prediction_are_refused(label_kind, value, mark):
+    victim = make_victim(label_kind=label_kind, mark=mark)
     with torch.no_grad():
         victim.get_base_model().classifier.bias.fill_(value)
     with pytest.raises(ModelOutputError, match="NaN"):
@@ -479,8 +508,9 @@ def test_what_a_tagger_says_of_padding_does_not_matter(monkeypatch):
     handle.remove()
 
 
-def test_embeddings_without_ids_are_refused():
-    victim = make_victim()
+@pytest.mark.parametrize("mark", MARKS)
+def test_embeddings_without_ids_are_refused(mark):
+    victim = make_victim(mark=mark)
     embeds = victim.get_input_embeddings()(make_batch()["input_ids"])
     with pytest.raises(InvalidInputError, match="input_ids"):
         victim(inputs_embeds=embeds)
@@ -505,17 +535,19 @@ def other_key(victim, number, **changes):
     return victim.key.replace(secret=bytes([number]) * 32, **changes)
 
 
+@pytest.mark.parametrize(
+    ("mark", "one", "another"),
+    [
+        ("cosine", {"epsilon": 0.7, "target": 0, "frequency": 30.0}, {"scope": "predicted", "tau": 0.3}),
+        ("tilt", {"strength": 0.2, "temperature": 3.0, "frequency": 30.0}, {"tau": 0.3}),
+    ],
+)
 @pytest.mark.parametrize("task", TASKS)
 @pytest.mark.parametrize("label_kind", ["soft", "hard"])
-def test_one_key_for_the_call_or_one_for_every_row(task, label_kind):
-    victim, batch = make_victim(task, label_kind=label_kind), make_batch(n_rows=5)
-    keys = [
-        other_key(victim, 1),
-        other_key(victim, 2, epsilon=0.7, target=0, frequency=30.0),
-        other_key(victim, 1),
-        other_key(victim, 3, scope="predicted", tau=0.3),
-        victim.key,
-    ]
+def test_one_key_for_the_call_or_one_for_every_row(task, label_kind, mark, one, another):
+    victim, batch = make_victim(task, label_kind=label_kind, mark=mark), make_batch(n_rows=5)
+    keys = [other_key(victim, 1), other_key(victim, 2, **one), other_key(victim, 1), other_key(victim, 3, **another)]
+    keys.append(victim.key)
     mixed = answer(victim, batch, watermark_key=keys)
     for row, key in enumerate(keys):
         alone = answer(victim, batch, watermark_key=key)
@@ -531,8 +563,9 @@ def test_a_list_of_the_wrong_length_is_an_error():
             answer(victim, make_batch(), watermark_key=[victim.key] * n_keys)
 
 
-def test_contexts_nest_and_end():
-    victim, batch = make_victim(), make_batch()
+@pytest.mark.parametrize("mark", MARKS)
+def test_contexts_nest_and_end(mark):
+    victim, batch = make_victim(mark=mark), make_batch()
     own, other = answer(victim, batch), other_key(victim, 1)
     marked_otherwise = answer(victim, batch, watermark_key=other)
     clean = answer(victim.get_base_model(), batch)
@@ -546,14 +579,16 @@ def test_contexts_nest_and_end():
     assert torch.equal(answer(victim, batch), own)
 
 
-def test_a_context_is_of_one_model_alone():
-    first, second, batch = make_victim(), make_victim(), make_batch()
+@pytest.mark.parametrize("mark", MARKS)
+def test_a_context_is_of_one_model_alone(mark):
+    first, second, batch = make_victim(mark=mark), make_victim(mark=mark), make_batch()
     with first.watermark_disabled():
-        assert torch.equal(answer(second, batch), answer(make_victim(), batch))
+        assert torch.equal(answer(second, batch), answer(make_victim(mark=mark), batch))
 
 
-def test_threads_and_tasks_never_disturb_each_other():
-    victim, batch = make_victim(), make_batch()
+@pytest.mark.parametrize("mark", MARKS)
+def test_threads_and_tasks_never_disturb_each_other(mark):
+    victim, batch = make_victim(mark=mark), make_batch()
     own, clean = answer(victim, batch), answer(victim.get_base_model(), batch)
     keys = [other_key(victim, number) for number in range(1, 5)]
     expected = [answer(victim, batch, watermark_key=key) for key in keys]

@@ -11,16 +11,19 @@ from drw_hf.evidence import verify_commitment
 from drw_hf.hub import audit
 from drw_hf.keys import KeyRing
 from needles import leaks_in
-from small_models import AUTO, SPECIAL, make_batch, make_model, make_tokenizer
+from small_models import AUTO, MARKS, SPECIAL, make_batch, make_model, make_tokenizer
 from test_handler import fill_with, start
 
 PASSPHRASE = "correct horse battery staple"
 USERS = ["ann", "bob", "Ännchen", "customer-42"]
 RULES = {"sequence-classification": ["second", "rarest", "keyed"], "token-classification": ["token"]}
+WAYS = [(task, {"hash_rule": rule}) for task, rules in RULES.items() for rule in rules]
+WAYS += [(task, {"mark": "tilt", "strength": 1.0}) for task in RULES]
 
 
 def make_ring(model, **settings):
-    settings = {"target": 1, "scope": "all", "tau": 0.6, "secret": bytes(range(32)), **settings}
+    of_the_mark = {} if settings.get("mark") == "tilt" else {"target": 1, "scope": "all"}
+    settings = {**of_the_mark, "tau": 0.6, "secret": bytes(range(32)), **settings}
     return KeyRing.generate(model, special_token_ids=sorted(SPECIAL.values()), separator_token_ids=[2, 3], **settings)
 
 
@@ -35,9 +38,9 @@ def answers(model, batch=None, **options):
 
 
 @pytest.mark.parametrize("label_kind", ["soft", "hard"])
-@pytest.mark.parametrize(("task", "rule"), [(task, rule) for task, rules in RULES.items() for rule in rules])
-def test_every_row_is_marked_with_its_own_users_key(task, rule, label_kind):
-    victim = make_victim(task, label_kind, hash_rule=rule)
+@pytest.mark.parametrize(("task", "settings"), WAYS, ids=str)
+def test_every_row_is_marked_with_its_own_users_key(task, settings, label_kind):
+    victim = make_victim(task, label_kind, **settings)
     batch = make_batch(n_rows=4)
     together = answers(victim, batch, user=USERS)
     keys = [victim.key.key_for(user) for user in USERS]
@@ -49,8 +52,9 @@ def test_every_row_is_marked_with_its_own_users_key(task, rule, label_kind):
         assert not torch.equal(together, answers(victim, batch, user="ann"))
 
 
-def test_users_may_repeat_within_a_batch():
-    victim, batch = make_victim(), make_batch(n_rows=4)
+@pytest.mark.parametrize("mark", MARKS)
+def test_users_may_repeat_within_a_batch(mark):
+    victim, batch = make_victim(mark=mark), make_batch(n_rows=4)
     expected = [answers(victim, batch, user=user)[row] for row, user in enumerate(["ann", "bob", "ann", "bob"])]
     torch.testing.assert_close(answers(victim, batch, user=["ann", "bob", "ann", "bob"]), torch.stack(expected))
 
@@ -116,8 +120,9 @@ def test_a_ring_rotated_while_a_context_is_open_marks_with_its_new_epoch(label_k
         assert torch.equal(after, answers(victim, batch, user=users))
 
 
-def test_a_saved_model_asks_for_its_ring(tmp_path):
-    victim = make_victim()
+@pytest.mark.parametrize("mark", MARKS)
+def test_a_saved_model_asks_for_its_ring(tmp_path, mark):
+    victim = make_victim(mark=mark)
     victim.save_pretrained(tmp_path / "model")
     victim.key.save_pretrained(tmp_path / "ring", passphrase=PASSPHRASE)
     again = WatermarkedModelForSequenceClassification.from_pretrained(
@@ -174,8 +179,9 @@ def test_a_ring_is_pushed_and_pulled_alone_and_only_a_later_state_replaces_it(hu
 # -- an endpoint
 
 
-def test_an_endpoint_knows_its_users_by_their_tokens(tmp_path, monkeypatch):
-    victim = make_victim()
+@pytest.mark.parametrize("mark", MARKS)
+def test_an_endpoint_knows_its_users_by_their_tokens(tmp_path, monkeypatch, mark):
+    victim = make_victim(mark=mark)
     fill_with(tmp_path, victim)
     victim.key.save_pretrained(tmp_path, passphrase=PASSPHRASE)
     monkeypatch.setenv("DRW_PASSPHRASE", PASSPHRASE)

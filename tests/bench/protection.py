@@ -6,6 +6,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import dataclass
 
 import torch
 from transformers import BertConfig, BertForSequenceClassification, BertForTokenClassification
@@ -16,6 +17,7 @@ from drw_hf import (
     WatermarkedModelForTokenClassification,
     WatermarkKey,
 )
+from drw_hf.watermark.tilt import signal_table
 
 from .measure import Row, interleaved, milliseconds, ratio
 
@@ -26,61 +28,101 @@ TASKS = {
 }
 
 
-def bert(task: str) -> torch.nn.Module:
-    """Six layers, 384 wide, random weights: the shape of a small sentence encoder."""
-    model_class, _, n_labels = TASKS[task]
+@dataclass(frozen=True)
+class Case:
+    """What is measured: a task, how it is marked, and for how many users; ``n_labels`` None is the usual number."""
+
+    task: str
+    kind: str = "soft"
+    users: int = 0
+    mark: str = "cosine"
+    n_labels: int | None = None
+    limit: float | None = 1.01
+
+    @property
+    def name(self) -> str:
+        mark = f"{self.mark}, {self.n_labels} classes, " if self.mark != "cosine" else ""
+        return f"{self.task}, {mark}{self.kind} labels" + (f", {self.users} users" if self.users else "")
+
+
+CASES = [
+    Case(task, kind, users, limit=1.005 if kind == "soft" and not users else 1.01)
+    for task, kind, users in itertools.product(TASKS, ("soft", "hard"), (0, BATCH))
+] + [
+    Case(task, kind, users, "tilt", n_labels)
+    for task, n_labels in itertools.product(TASKS, (2, 45, 150))
+    for kind, users in (("soft", 0), ("soft", BATCH), ("hard", BATCH))
+]
+
+
+def bert(task: str, n_labels: int | None = None, layers: int = 6, width: int = 384) -> torch.nn.Module:
+    """By default six layers, 384 wide, random weights: the shape of a small sentence encoder."""
+    model_class, _, usual = TASKS[task]
     torch.manual_seed(0)
     config = BertConfig(
         vocab_size=VOCABULARY,
-        hidden_size=384,
-        num_hidden_layers=6,
-        num_attention_heads=12,
-        intermediate_size=1536,
-        num_labels=n_labels,
+        hidden_size=width,
+        num_hidden_layers=layers,
+        num_attention_heads=width // 32,
+        intermediate_size=4 * width,
+        num_labels=n_labels or usual,
     )
     return model_class(config).eval()
 
 
+def random_batch(rows: int, length: int) -> dict[str, torch.Tensor]:
+    """Texts of random tokens."""
+    input_ids = torch.randint(1000, VOCABULARY, (rows, length), generator=torch.Generator().manual_seed(0))
+    return {"input_ids": input_ids, "attention_mask": torch.ones_like(input_ids)}
+
+
 def bench_forward(rounds: int) -> list[Row]:
-    """The protected forward over the clean one, for both tasks and both kinds of labels.
+    """The protected forward over the clean one, for both tasks, both kinds of labels and both marks.
 
     The ratio is taken within one protected call, which holds a clean forward: whole call over the part spent in the
     wrapped model. What the wrapper adds is far below the spread of two neighbouring calls, so clean and protected
     calls side by side (measured too, with quartiles) can only show that nothing else slows down.
     """
-    generator = torch.Generator().manual_seed(0)
-    input_ids = torch.randint(1000, VOCABULARY, (BATCH, LENGTH), generator=generator)
-    batch = {"input_ids": input_ids, "attention_mask": torch.ones_like(input_ids)}
-    rows = []
-    for task, kind, users in itertools.product(TASKS, ("soft", "hard"), (0, BATCH)):
-        with torch.inference_mode():
-            whole, inside, clean = forward_times(task, kind, users, batch, rounds)
-        whose = f", {users} users" if users else ""
-        added = [a / b for a, b in zip(whole, inside, strict=True)]
-        side_by_side = [a / b for a, b in zip(whole, clean, strict=True)]
-        rows.append(
-            {
-                "what": f"{task}, {kind} labels{whose}: protected forward / clean forward",
-                "ratio": statistics.median(added),
-                "limit": 1.005 if kind == "soft" and not users else 1.01,
-                "ratio_quartiles": statistics.quantiles(added, n=4),
-                "side_by_side_quartiles": statistics.quantiles(side_by_side, n=4),
-                "median_ms": milliseconds(whole),
-                "clean_median_ms": milliseconds(clean),
-            }
-        )
+    batch = random_batch(BATCH, LENGTH)
+    rows = [forward_row(case, bert(case.task, case.n_labels), batch, rounds) for case in CASES]
+    # The least that a model has to do: what is done once per call weighs most here. No goal was set for it.
+    small = "one text of 16 tokens, 2 layers 128 wide: "
+    for mark in ("cosine", "tilt"):
+        case = Case("sequence-classification", mark=mark, n_labels=2, limit=None)
+        model = bert(case.task, case.n_labels, layers=2, width=128)
+        rows.append(forward_row(case, model, random_batch(1, 16), 5 * rounds, small))
     return rows
 
 
+def forward_row(
+    case: Case, model: torch.nn.Module, batch: dict[str, torch.Tensor], rounds: int, where: str = ""
+) -> Row:
+    with torch.inference_mode():
+        whole, inside, clean = forward_times(case, model, batch, rounds)
+    added = [a / b for a, b in zip(whole, inside, strict=True)]
+    side_by_side = [a / b for a, b in zip(whole, clean, strict=True)]
+    row: Row = {
+        "what": f"{where}{case.name}: protected forward / clean forward",
+        "ratio": statistics.median(added),
+        "ratio_quartiles": statistics.quantiles(added, n=4),
+        "side_by_side_quartiles": statistics.quantiles(side_by_side, n=4),
+        "median_ms": milliseconds(whole),
+        "clean_median_ms": milliseconds(clean),
+        "added_median_ms": milliseconds([a - b for a, b in zip(whole, inside, strict=True)]),
+    }
+    return row if case.limit is None else {**row, "limit": case.limit}
+
+
 def forward_times(
-    task: str, kind: str, users: int, batch: dict[str, torch.Tensor], rounds: int
+    case: Case, model: torch.nn.Module, batch: dict[str, torch.Tensor], rounds: int
 ) -> tuple[list[float], list[float], list[float]]:
     """Seconds of the protected call, of the wrapped model within it, and of the clean model alone."""
-    model, wrapper = bert(task), TASKS[task][1]
+    users, wrapper = case.users, TASKS[case.task][1]
     # Scope "all" marks every selected answer: more work than the default gives.
+    settings = {"target": 0, "scope": "all"} if case.mark == "cosine" else {"mark": case.mark}
     make = KeyRing.generate if users else WatermarkKey.generate
-    key = make(model, target=0, special_token_ids=[0, 101, 102], scope="all")
-    victim = wrapper.from_model(model, key=key, label_kind=kind)
+    key = make(model, special_token_ids=[0, 101, 102], **settings)
+    victim = wrapper.from_model(model, key=key, label_kind=case.kind)
     calls, began, inside = itertools.count(), 0.0, []
 
     def start(*_: object) -> None:
@@ -114,18 +156,24 @@ def bench_key(rounds: int) -> list[Row]:
             key = WatermarkKey.generate(model, law=law, **arguments)
             return key.phase_table, key.selection_table
 
+        def derive_tilt():
+            key = WatermarkKey.generate(model, mark="tilt", special_token_ids=arguments["special_token_ids"])
+            return signal_table(key, torch.device("cpu"))
+
         times = interleaved(
             {
                 "load": lambda: BertForSequenceClassification.from_pretrained(folder),
                 "direct": lambda: derive("direct"),
                 "paper": lambda: derive("paper"),
+                "tilt": derive_tilt,
             },
             rounds,
         )
-    for law in ("direct", "paper"):
+    for law in ("direct", "paper", "tilt"):
+        which = "mark tilt, 2 classes" if law == "tilt" else f"law {law}"
         rows.append(
             {
-                "what": f"deriving a key's tables, law {law}, {VOCABULARY:,} tokens / loading the model",
+                "what": f"deriving a key's tables, {which}, {VOCABULARY:,} tokens / loading the model",
                 "ratio": ratio(times, law, "load"),
                 "limit": 1.0,
                 "median_ms": milliseconds(times[law]),

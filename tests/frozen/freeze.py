@@ -22,6 +22,7 @@ from drw_hf.detection.verdict import Corrections, verdict_on
 from drw_hf.evidence import verify_commitment
 from drw_hf.hub.card import model_card
 from drw_hf.keys import RarestRule, sealing
+from drw_hf.watermark import tilt
 from local_tsa import LocalTSA
 from small_models import WORDS, make_key, make_model, make_tokenizer, make_victim
 from test_detect import make_case
@@ -267,6 +268,40 @@ def freeze_ledger(folder):
     write_json(folder / "expected.json", {"users": users, "strongest": first.user, "log10_p": first.log10_p})
 
 
+def freeze_tilt(folder):
+    """Keys of the mark tilt, a ring of it, a protected model's config, and what the models of ``served`` answer."""
+    folder.mkdir()
+    tokenizer = make_tokenizer()
+    served = json.loads((FROZEN / "served" / "expected.json").read_text())
+    columns = {"texts": (served["texts"],), "pairs": tuple(map(list, zip(*served["pairs"], strict=True)))}
+    settings = {"strength": 0.8, "temperature": 1.4, "tau": 0.9, "budget": 0.3, "pair_truncation": "only_second"}
+    expected = {}
+    for task in ("sequence-classification", "token-classification"):
+        model = make_model(task)
+        key = make_key(model, tokenizer=tokenizer, secret=SECRET, mark="tilt", **settings)
+        key.save_pretrained(folder / task, passphrase=PASSPHRASE if task == "token-classification" else None)
+        ids = list(range(5, 15))
+        expected[task] = {
+            "commitment": key.commitment(),
+            "settings": {name: getattr(key.settings, name) for name in (*settings, "max_length", "truncation_side")},
+            "token_ids": ids,
+            "phases": tilt.phases(key, ids).tolist(),
+            "signals": tilt.signals(key, ids).tolist(),
+        }
+        for kind, digits, asked in (("soft", 0, "texts"), ("soft", 3, "pairs"), ("hard", None, "texts")):
+            victim = make_victim(task, key=key, label_kind=kind, model=model, digits=digits)
+            with torch.no_grad():
+                logits = victim(**tokenizer(*columns[asked], padding=True, return_tensors="pt")).logits
+            found = logits.softmax(-1) if kind == "soft" else logits.argmax(-1)
+            expected[f"{task} {kind} {digits} {asked}"] = found.tolist()
+    victim.config.save_pretrained(folder / "config")
+    ring = KeyRing(key, secret=SECRET)
+    ring.save_pretrained(folder / "ring")
+    user = ring.key_for("somebody")
+    expected["ring"] = {"commitment": user.commitment(), "signals": tilt.signals(user, ids).tolist()}
+    write_json(folder / "expected.json", expected)
+
+
 def test_freeze(hub, tmp_path, monkeypatch):
     monkeypatch.setattr(sealing, "COST", 2**17)  # as users' files are sealed, not as other tests seal theirs
     parts = {
@@ -281,6 +316,7 @@ def test_freeze(hub, tmp_path, monkeypatch):
         "ring-of-frequencies": freeze_ring_of_frequencies,
         "pointer": lambda folder: freeze_pointer(folder, hub),
         "ledger": freeze_ledger,
+        "tilt": freeze_tilt,
     }
     for name, freeze in parts.items():
         if not (FROZEN / name).exists():

@@ -18,7 +18,8 @@ class AskingOptions(TypedDict, total=False):
         Questions asked at once; 32 by default.
     max_length : int, optional
         Truncate questions to this many tokens; by default the limit of the model that is asked. Where a suspect is
-        probed, it limits the owner's tokens, by which the key hashes; the suspect reads as much as it can.
+        probed, it limits the owner's tokens, by which the key hashes, and by default it is what the key records; the
+        suspect reads as much as it can.
     max_retries : int
         How often a service that fails in a way that may pass is asked again, with growing pauses; 5 by default.
     cache_dir : path, optional

@@ -4,7 +4,8 @@ A question is a text, a pair of texts (a tuple), a list of words (token tasks), 
 ``input_ids``). An answer to it is one distribution over the labels, or, for token tasks, one for every word or token.
 """
 
-from collections.abc import Container, Mapping, Sequence
+import contextlib
+from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import Any, TypeGuard
 
 from ..errors import DatasetError, PredictorError
@@ -90,16 +91,38 @@ def rough_length(question: Question) -> int:
 # -- tokens
 
 
-def tokenize(tokenizer: Any, questions: list[Question], max_length: int, **kwargs: Any) -> Any:
-    """Texts, pairs or lists of words through a tokenizer, truncated."""
-    kwargs |= {"truncation": True, "max_length": max_length}
-    if isinstance(questions[0], tuple):
-        return tokenizer(*map(list, zip(*questions, strict=True)), **kwargs)
+def tokenize(
+    tokenizer: Any,
+    questions: list[Question],
+    max_length: int,
+    *,
+    truncation_side: str | None = None,
+    pair_truncation: str = "longest_first",
+    **kwargs: Any,
+) -> Any:
+    """Texts, pairs or lists of words through a tokenizer, truncated; by default on the tokenizer's own side."""
+    pairs = isinstance(questions[0], tuple)
+    kwargs |= {"truncation": pair_truncation if pairs else True, "max_length": max_length}
     if isinstance(questions[0], list):
         if not getattr(tokenizer, "is_fast", False):
             raise PredictorError("aligning words with tokens needs a fast tokenizer (tokenizers library)")
-        return tokenizer(questions, is_split_into_words=True, **kwargs)
-    return tokenizer(questions, **kwargs)
+        kwargs["is_split_into_words"] = True
+    columns = map(list, zip(*questions, strict=True)) if pairs else [questions]
+    with _cutting(tokenizer, truncation_side):
+        return tokenizer(*columns, **kwargs)
+
+
+@contextlib.contextmanager
+def _cutting(tokenizer: Any, side: str | None) -> Iterator[None]:
+    """Within this context a tokenizer truncates on that side, which cannot be said in a call; None: on its own."""
+    if side is None:
+        yield
+        return
+    own_side, tokenizer.truncation_side = tokenizer.truncation_side, side
+    try:
+        yield
+    finally:
+        tokenizer.truncation_side = own_side
 
 
 def places_of_words(

@@ -12,8 +12,8 @@ EXIT_CODES = {"detected": DETECTED, "not detected": DONE, "undecided": UNDECIDED
 # What of a result is shown: nothing of the key but its public names. The evidence file holds all.
 SHOWN = (
     "verdict p_value p_bound log10_p log10_bound z_score p_snr n_probes n_tokens n_effective n_queries level "
-    "keys_tried suspects_tested looks statistic variant tokens_needed explanation key_fingerprint key_commitment "
-    "probe_digest suspect suspect_first_seen commitment committed created_at"
+    "keys_tried suspects_tested looks statistic variant beside tokens_needed explanation key_fingerprint "
+    "key_commitment probe_digest suspect suspect_first_seen commitment committed created_at"
 ).split()
 
 
@@ -24,6 +24,7 @@ def detect(
     key: shared.Key,
     *,
     own: shared.OwnModel,
+    reference: shared.Reference = None,
     repo: shared.CommitmentRepo = None,
     trusted_root: shared.TrustedRoots = None,
     suspect_first_seen: shared.FirstSeen = None,
@@ -74,6 +75,7 @@ def detect(
     with resumable():
         result = detection.detect(
             **asked,
+            reference=reference,
             texts=rows,
             key=opened,
             keys_tried=keys_tried,

@@ -195,6 +195,9 @@ Suspect = Annotated[
 Texts = Annotated[str, data_argument("What about; some hundred texts, better thousands", "TEXTS")]
 Victim = Annotated[str | None, model_option("--victim", "Your own model, protected or not; it sharpens the test")]
 VictimTokenizer = Annotated[str | None, model_option("--tokenizer", "Your own tokenizer, where there is no --victim")]
+Reference = Annotated[
+    str | None, model_option("--reference", "A student of your clean model, which the key has nothing to do with")
+]
 LabelMap = Annotated[
     list[str] | None, name_option("Renamed label, as in LABEL_0=negative. May be repeated.", "OLD=NEW")
 ]

@@ -10,6 +10,7 @@ from transformers import PreTrainedTokenizerBase
 
 from ..errors import InvalidInputError, KeyMismatchError
 from ..keys.key import WatermarkKey
+from ..keys.settings import MARKS
 from .probe import Probe
 from .probing import ProbingOptions, Suspect, probe_of
 from .result import DetectionResult, as_iso, authenticate, refer_to
@@ -67,8 +68,9 @@ def detect(
     tokenizer : PreTrainedTokenizerBase
         The owner's tokenizer, whatever the suspect's is.
     victim : model, optional
-        The clean victim (a protected model is asked with its mark switched off). It sharpens the test, and suspects
-        that give labels alone need it or ``gold``.
+        The clean victim (a protected model is asked with its mark switched off). It sharpens the test (that of the
+        mark tilt finds little without it), and suspects that give labels alone need it, or ``gold`` (tilt:
+        ``reference``).
     reference : model, optional
         A model of yours that has nothing to do with the key. Best is a student of the clean victim's answers to text
         like the thief's: it errs as students do, and what it explains is no noise any more. Without the victim it
@@ -78,9 +80,10 @@ def detect(
     level : float
         The level of the verdict.
     logged : sequence, optional
-        The labels that a hard-label service served for ``texts`` (token tasks: one per word), by name or number:
-        selects the memory test, which asks whether the suspect repeats the very labels that were drawn. Needs
-        ``victim``, and a service with ``sampling="keyed"``. With ``texts=None``, a list of (text, served) pairs.
+        For the paper's mark: the labels that a hard-label service served for ``texts`` (token tasks: one per word), by
+        name or number. Selects the memory test, which asks whether the suspect repeats the very labels that were
+        drawn. Needs ``victim``, and a service with ``sampling="keyed"``. With ``texts=None``, a list of (text, served)
+        pairs.
     logged_counts : mapping, optional
         How often each token id was queried, if known; tokens that were never queried get no weight.
     simulated_keys : int
@@ -112,6 +115,11 @@ def detect(
     first_seen = None if suspect_first_seen is None else as_iso(suspect_first_seen)
     if texts is None and logged is not None and not isinstance(suspect, Probe):
         texts, logged = [text for text, _ in logged], [served for _, served in logged]
+    if logged is not None and not MARKS.get(key.mark).draws_hard_answers:
+        raise InvalidInputError(
+            f"logged= is for services that draw their labels, and those of the mark {key.mark!r} are not drawn; leave "
+            "it out, and give the logged texts alone"
+        )
     others: dict[str, Any] = {"tokenizer": tokenizer, "victim": victim, "reference": reference, "logged": logged}
     probe = probe_of("detect", suspect, texts, key=key, **others, **probing)
     corrections = Corrections(keys_tried, suspects_tested, looks)

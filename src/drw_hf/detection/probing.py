@@ -104,7 +104,10 @@ def probe_suspect(
         raise InvalidInputError("there are no probe texts; give some hundred texts like those the model is asked")
     questions = [questions[i] for i in asked]
     labelled = {name: [labels[i] for i in asked] for name, labels in labelled.items()}
-    tokens = _encode(questions, tokenizer, options["max_length"] or _limit(tokenizer, victim), key.task)
+    cut = _truncation(key)
+    recorded = cut.pop("max_length", None)
+    limit = options["max_length"] or recorded or _limit(tokenizer, victim)
+    tokens = _encode(questions, tokenizer, limit, key.task, cut)
     label_map = probing.get("label_map") or {}
     renamed = {ours: theirs for theirs, ours in label_map.items()}
     if len(renamed) != len(label_map):
@@ -117,7 +120,7 @@ def probe_suspect(
         if other is not None:
             tokenizers, unmarked = (None, tokenizer), without_mark(other)
             answers[which], _ = _ask(
-                f"the {which}", unmarked, key.labels, tokenizers, key.task, questions, asked, options
+                f"the {which}", unmarked, key.labels, tokenizers, key.task, questions, asked, options, recorded
             )
     return _assemble(key, tokens, answers, labelled, asked, name, tokenizer_fingerprint(tokenizer))
 
@@ -171,16 +174,20 @@ def _ask(
     questions: list[Question],
     numbers: Sequence[int],
     options: AskingOptions,
+    max_length: int | None = None,
 ) -> tuple[list[np.ndarray], str]:
     """Answers in the order of ``labels``, and the name of who gave them; tokenizers: theirs if known, the owner's.
 
-    ``numbers`` are the user's numbers of the questions.
+    ``numbers`` are the user's numbers of the questions; ``max_length`` is where the answerer cuts them, by default at
+    its own limit.
     """
     own, owners = tokenizers
     if own is None and isinstance(asked, torch.nn.Module):
         own = owners  # a bare model says nothing of its tokenizer
     try:
-        predictor = as_predictor(asked, own, task=task, labels=labels, max_retries=options["max_retries"])
+        predictor = as_predictor(
+            asked, own, task=task, labels=labels, max_length=max_length, max_retries=options["max_retries"]
+        )
         if are_tokenised(questions) and isinstance(predictor, ModelPredictor):
             if tokenizer_fingerprint(predictor.tokenizer) != tokenizer_fingerprint(owners):
                 raise InvalidInputError(
@@ -230,13 +237,19 @@ class _Tokens(NamedTuple):
     places: list[list[int | None]] | None
 
 
-def _encode(questions: list[Question], tokenizer: Any, limit: int, task: Task) -> _Tokens:
+def _truncation(key: WatermarkKey) -> dict[str, Any]:
+    """How the key says that texts are cut before the model reads them, where its mark depends on that."""
+    names = ("max_length", "truncation_side", "pair_truncation")
+    return {name: getattr(key.settings, name) for name in names if getattr(key.settings, name, None) is not None}
+
+
+def _encode(questions: list[Question], tokenizer: Any, limit: int, task: Task, cut: Mapping[str, Any]) -> _Tokens:
     if are_tokenised(questions):
         return _of_rows(questions, ids_that_are_no_word(tokenizer), limit, task)
     tokens = _Tokens([], [], [] if task == "token-classification" else None)
     for first in range(0, len(questions), 1000):
         chunk = questions[first : first + 1000]
-        encoding = tokenize(tokenizer, chunk, limit)
+        encoding = tokenize(tokenizer, chunk, limit, **cut)
         tokens.ids.extend(encoding["input_ids"])
         tokens.types.extend(encoding.get("token_type_ids", [[0] * len(row) for row in encoding["input_ids"]]))
         if tokens.places is not None:

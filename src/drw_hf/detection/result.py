@@ -71,14 +71,18 @@ class DetectionResult:
     frequencies, powers : list of float
         The periodogram.
     hash_values, target_values : list of float
-        What it is the periodogram of: g(v_k, x) of the selected tokens, and the suspect's q̂_{c*} there.
+        What it is the periodogram of: g(v_k, x) of the selected tokens, and the suspect's q̂_{c*} there. Of the mark
+        tilt g(word, class), and how far the word moves the class; of more than 5,000 the largest.
     null_mean, null_sd, observed : float
         The test statistic's law under random keys, and its value under this one.
     suspect : str
         The suspect's name.
+    target_label : str
+        The target class; empty for marks that every class carries.
     settings : dict
-        What else the figures depend on: the key's task, τ, law, scope and hash rule, the version of P_snr, the logged
-        counts of the tokens tested (False where none were given) and the number of simulated keys.
+        What else the figures depend on: the key's task, τ, law, scope and hash rule (of the mark tilt: its name, task,
+        τ and temperature), the version of P_snr, the logged counts of the tokens tested (False where none were given)
+        and the number of simulated keys.
     versions : dict
         Library versions.
     created_at : str
@@ -161,6 +165,8 @@ class DetectionResult:
             f"{self.verdict}: p {small_p(self.log10_p)} (at most {small_p(self.log10_bound, up=True)}), "
             f"z {self.z_score:.1f}, P_snr {self.p_snr:.1f}, {self.n_tokens} distinct tokens in {self.n_probes} probes"
         )
+        if self.beside is not None:
+            line = f"{line}; labels alone, for comparison: z {self.beside['z_score']:.1f}"
         return line if self.committed else f"{line}; {NOT_COMMITTED[0].lower()}{NOT_COMMITTED[1:]}"
 
     def save(self, path: str | os.PathLike) -> None:

@@ -1,5 +1,6 @@
 """From a probe to a verdict: the statistic that applies, corrected for all that was tried, and what P_snr says."""
 
+import dataclasses
 import math
 import platform
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from ..checks import check_level
 from ..errors import InvalidInputError, KeyMismatchError
 from ..keys.choices import Verdict
 from ..keys.key import WatermarkKey
+from ..keys.settings import MARKS, PAPERS_MARK
 from .probing import Probe
 from .result import DetectionResult
 from .statistics import SPECTRA, STATISTICS, Finding, SpectrumStatistic, Statistic, TestOptions, newest_for
@@ -22,6 +24,10 @@ SMALLEST_EFFECT = 0.3  # the mark over the spread per token that a "not detected
 SUGGESTIVE = 0.05
 _MOST_KEYS_FOR_P_SNR = 1_000
 _NO_OPTIONS = {"logged_counts": False, "simulated_keys": 0}  # of a statistic that has no use for any
+_SETTINGS = ("tau", "law", "scope", "temperature")  # of those that marks have, what figures depend on
+# When scores and labels disagree: one z is so many times the other, and not by chance alone. Students of tiny and of
+# pretrained models had ratios from 1/3 to 2; framed ones, and those with an erased mark, beyond 4 either way.
+_FAR_APART, _NOISE = 3.0, 2.0
 _LIBRARIES = ("drw_hf", "astropy", "numpy", "torch", "transformers", "datasets")
 
 
@@ -68,6 +74,8 @@ def verdict_on(
         snr_p = spectrum_by.p_value(spectrum, key, min(len(found.null_samples), _MOST_KEYS_FOR_P_SNR))
     test = found.test
     verdict, needed, explanation = judge(test, level, corrections)
+    if found.beside is not None:
+        explanation = f"{explanation} {compare(test, found.beside.test, level, corrections)}"
     return DetectionResult(
         verdict=verdict,
         log10_p=corrections.correct(test.log10_p),
@@ -99,7 +107,7 @@ def verdict_on(
         null_sd=test.sd,
         observed=test.statistic,
         suspect=probe.suspect_name,
-        target_label=key.target_label,
+        target_label=target_label_of(key),
         settings={**key_settings(key), "p_snr": spectrum_by and spectrum_by.name, **_NO_OPTIONS, **found.settings},
         versions=library_versions(),
         created_at=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -134,9 +142,40 @@ def judge(test: ExactTest, level: float, corrections: Corrections) -> tuple[Verd
     return "not detected", None, f"The answers show no sign of the key; {shown} Fainter ones may need more."
 
 
+def compare(scores: ExactTest, labels: ExactTest, level: float, corrections: Corrections) -> str:
+    """What the tests of a suspect's scores, and of its labels alone, suggest together: shown, not tested."""
+    shown, labels_show = (corrections.correct(test.log10_bound) <= math.log10(level) for test in (scores, labels))
+    if shown and labels.z_score + _NOISE < scores.z_score / _FAR_APART:
+        pattern = (
+            "show far less of the key than its scores do, as where the signal was put onto a model's scores from "
+            "outside, or in a student whose labels hardly moved"
+        )
+    elif labels_show and scores.z_score + _NOISE < labels.z_score / _FAR_APART:
+        pattern = "show far more of the key than its scores do, as where scores were changed to erase a mark"
+    elif shown and labels_show:
+        pattern = "show the key as well, as those of a model that learnt it do"
+    elif shown:
+        pattern = "do not show the key by themselves; they tell less than scores, and need not"
+    elif labels_show:
+        pattern = "show the key by themselves"
+    else:
+        pattern = "do not show the key either"
+    return f"Beside the test, and not part of it: the suspect's labels alone {pattern}."
+
+
+def target_label_of(key: WatermarkKey) -> str:
+    """The target class by its name; nothing for marks that every class carries."""
+    return key.target_label if MARKS.get(key.mark).has_target else ""
+
+
 def key_settings(key: WatermarkKey) -> dict[str, Any]:
-    """What of a key a result's figures depend on, beside the frequency and the target class."""
-    settings = {name: getattr(key, name) for name in ("task", "tau", "law", "scope")}
+    """What of a key a result's figures depend on, beside the frequency and the target class.
+
+    The paper's mark is not named: keys did not name it when there was no other one.
+    """
+    settings = {"task": key.task} if key.mark == PAPERS_MARK else {"task": key.task, "mark": key.mark}
+    names = {entry.name for entry in dataclasses.fields(key.settings)} - key.settings.unused
+    settings |= {name: getattr(key.settings, name) for name in _SETTINGS if name in names}
     return {**settings, "hash_rule": key.hash_rule.name}
 
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from ..detection.result import DetectionResult
 from ..detection.statistics.memory import STATISTIC as MEMORY
+from ..detection.statistics.spectra import MOST_PAIRS
 from ..tracing.identification import Identification
 from ..wording import printable, small_p
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 # Readable in black and white: shapes and line styles differ, not colours alone.
 _INK, _MARK, _LIGHT = "0.15", "#b5232a", "0.65"
+_SHOWN_SHARE = 0.9  # of the amplitudes; the others lie outside of the panel
 _DRAWN_AT_MOST = 3_000  # users in a figure; the strongest are among them, of the others a sample
 
 
@@ -37,8 +39,9 @@ def plot_result(result: DetectionResult, path: str | os.PathLike | None = None) 
 
 def draw_panels(result: DetectionResult) -> dict[str, bytes]:
     """The panels of a result one by one, as SVG without a word from outside: a page names suspect and label itself."""
+    unnamed = replace(result, target_label="the target class") if result.target_label else result
     return {
-        "answers": _draw(lambda axes: _plot_answers(axes, replace(result, target_label="the target class"))),
+        "answers": _draw(lambda axes: _plot_answers(axes, unnamed)),
         "spectrum": _draw(lambda axes: _plot_spectrum(axes, result)),
         "chance": _draw(lambda axes: _plot_chance(axes, result)),
     }
@@ -75,12 +78,19 @@ def _draw(plot: Callable[[Any], None]) -> bytes:
 
 def _plot_answers(axes: Any, result: DetectionResult) -> None:
     hashes, values = np.array(result.hash_values), np.array(result.target_values)
-    axes.set(xlabel="hash g(x) of the token", xlim=(0, 1))
-    axes.set_ylabel(f"probability of {_shortened(result.target_label, 40)}", parse_math=False)
-    axes.set_title("answers of the selected probes", fontsize=10)
+    if result.target_label:
+        point = "a probe"
+        axes.set(xlabel="hash g(x) of the token", xlim=(0, 1))
+        axes.set_ylabel(f"probability of {_shortened(result.target_label, 40)}", parse_math=False)
+        axes.set_title("answers of the selected probes", fontsize=10)
+    else:
+        point = "a word and a class"
+        axes.set(xlabel="hash g(word, class)", xlim=(0, 1), ylabel="amplitude of a word and a class")
+        largest = f"the {MOST_PAIRS:,} largest " if len(values) == MOST_PAIRS else ""
+        axes.set_title(f"{largest}amplitudes, every class", fontsize=10)
     if not len(hashes):
         return
-    axes.plot(hashes, values, ".", color=_LIGHT, markersize=3, label="a probe", rasterized=True)
+    axes.plot(hashes, values, ".", color=_LIGHT, markersize=3, label=point, rasterized=True)
     # The mean per stretch of the hash shows what single answers hide.
     counts, edges = np.histogram(hashes, bins=40, range=(0, 1))
     sums, _ = np.histogram(hashes, bins=edges, weights=values)
@@ -92,6 +102,9 @@ def _plot_answers(axes: Any, result: DetectionResult) -> None:
     grid = np.linspace(0, 1, 400)
     fitted = coefficients[0] + coefficients[1] * np.cos(result.frequency * grid)
     axes.plot(grid, fitted, "--", color=_MARK, linewidth=2, label="fitted cosine")
+    if not result.target_label:  # amplitudes have long tails, in which the cosine would not be seen
+        reach = max(float(np.quantile(np.abs(values), _SHOWN_SHARE)), 2.0 * float(np.abs(fitted).max()))
+        axes.set_ylim(-reach, reach)
     axes.legend(loc="lower right", fontsize=8)
 
 

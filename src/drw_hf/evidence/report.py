@@ -37,8 +37,8 @@ REDACTED_PAGE, REDACTED_EVIDENCE = "report-redacted.html", "evidence-redacted.js
 
 # What a redacted report does not say. Counts are among it: whoever has the texts could tell the class by them.
 WITHHELD = (
-    "the target class",
-    "the frequency, the ratio of tokens marked, the law, the scope and the hash rule of the key",
+    "the target class, if there is one",
+    "the frequency, the ratio of tokens marked, the law, the scope, the hash rule and other settings of the key",
     "hash values, the answers over them, the periodogram and P_snr",
     "how many probes and tokens counted, and the test statistic with its mean and spread",
     "the probe: what was asked and answered",
@@ -139,10 +139,15 @@ def _schema() -> Any:
         if not is_number(value):
             raise ValueError("it is not finite")
 
+    def check_beside(value: dict[str, Any] | None) -> None:
+        if value is not None:
+            check_finite(value.get("z_score", math.nan))
+
     kinds: dict[Any, Any] = {float: float | int, float | None: float | int | None, list[float]: list[float | int]}
     rules: dict[str, Any] = {
         **dict.fromkeys(("log10_p", "log10_bound", "z_score"), check_finite),
         "level": check_level,
+        "beside": check_beside,
         "commitment": lambda value: value is None or CommitmentRecord.from_dict(value),
     }
     entries = [

@@ -17,7 +17,7 @@ from ..detection.probing import Probe
 from ..detection.result import DetectionResult, as_iso, authenticate, moment_of, probe_path, read_document, refer_to
 from ..detection.statistics import SPECTRA, STATISTICS, TestOptions, newest_for
 from ..detection.statistics.base import Kind
-from ..detection.verdict import Corrections, key_settings, verdict_on
+from ..detection.verdict import Corrections, key_settings, target_label_of, verdict_on
 from ..errors import DrwError, EvidenceError, HubError, InvalidInputError
 from ..keys.key import WatermarkKey
 from ..registry import Registry
@@ -29,6 +29,7 @@ _NEAR_ZERO = 1e-9
 _MOST_SIMULATED = 1_000  # no saved figure takes more, and a file must not make its reader work without end
 _FIRST_P_SNR = "drw-psnr-1"  # of evidence that does not say by which version its P_snr was computed
 _REWORDED = ("standard deviations a token", "standard deviations per token")  # in explanations: before, and now
+_ADDED_SINCE = {"beside": None}  # what evidence of earlier versions does not say, and what it would say
 _TRIED = ("keys_tried", "suspects_tested", "looks")
 _OF_THE_KEY = {"key_commitment", "key_fingerprint", "frequency", "target_label", "settings"}
 _OF_THE_CLAIM = {"format", "created_at", "versions", "mac", "commitment", "suspect_first_seen"}
@@ -180,15 +181,18 @@ def _settings_of(document: Mapping[str, Any]) -> dict[str, Any]:
 def _taken_on_trust(document: Mapping[str, Any], probe: Probe | str, key: WatermarkKey) -> tuple[str, ...]:
     """What no check can tell, of those things that this evidence rests on."""
     settings = _settings_of(document)
-    victim, gold, logged = (getattr(probe, name, None) is not None for name in ("victim", "gold", "logged"))
+    given = {name: getattr(probe, name, None) is not None for name in ("victim", "reference", "gold", "logged")}
     newest = newest_for(STATISTICS, probe, key) if isinstance(probe, Probe) else None
     believed = {
         "The answers in the probe are the suspect's.": True,
         "The texts were not chosen by the suspect's answers, and none were left out afterwards: whoever keeps those "
         "that fit the key makes an unmarked suspect look marked.": True,
-        "The clean victim's answers in the probe are the clean victim's.": victim,
-        "The gold labels in the probe are right.": gold,
-        "The logged labels in the probe are those that were served.": logged,
+        "The clean victim's answers in the probe are the clean victim's.": given["victim"],
+        "The reference's answers in the probe are those of a model that has nothing to do with the key.": given[
+            "reference"
+        ],
+        "The gold labels in the probe are right.": given["gold"],
+        "The logged labels in the probe are those that were served.": given["logged"],
         "The logged counts are how often the tokens were asked.": bool(settings.get("logged_counts")),
         "No more keys, suspects and looks were tried than are declared.": True,
         "The statistic was chosen before its result was seen: there is a newer one for such a probe.": newest
@@ -220,7 +224,7 @@ def _check_key(document: Mapping[str, Any], key: WatermarkKey) -> Check:
 
 def _check_parameters(document: Mapping[str, Any], key: WatermarkKey) -> Check:
     """Compare names and values, and show names alone: the values belong to the secret."""
-    of_the_key = {"frequency": key.frequency, "target_label": key.target_label}
+    of_the_key = {"frequency": key.frequency, "target_label": target_label_of(key)}
     recorded = {**_settings_of(document), **{name: document[name] for name in of_the_key}}
     expected = {**key_settings(key), **of_the_key}
     agree = f"{_listed(list(expected))} agree"
@@ -303,7 +307,7 @@ def _version(registry: Registry[Kind], name: str) -> Kind:
 def _check_statistic(document: Mapping[str, Any], replayed: dict[str, Any] | Check) -> Check:
     if isinstance(replayed, Check):
         return replayed
-    document = {**document, "explanation": str(document["explanation"]).replace(*_REWORDED)}
+    document = {**_ADDED_SINCE, **document, "explanation": str(document["explanation"]).replace(*_REWORDED)}
     derived = {
         "p_value": _power(document["log10_p"]),
         "p_bound": _power(document["log10_bound"]),
@@ -351,6 +355,8 @@ def _agree(recorded: Any, computed: Any, near_zero: float = _NEAR_ZERO) -> bool:
         return False
     if isinstance(computed, list):
         return len(recorded) == len(computed) and all(map(_agree, recorded, computed))
+    if isinstance(computed, dict):
+        return recorded.keys() == computed.keys() and all(_agree(recorded[each], computed[each]) for each in computed)
     return recorded == computed
 
 

@@ -7,33 +7,53 @@ and sentence classifiers; from scratch and, with ``--pretrained PATH``, from a p
 Every probe is then tested with a thousand fresh random keys, and with one key that is the same for all. The share of
 p ≤ α must be α, give or take what chance gives to so many tests.
 
+With ``--mark tilt`` the same is asked of the test of that mark: taggers and sentence classifiers of two and of twelve
+classes, among them students of *other* keys, tested by scores, by labels alone and without the victim::
+
+    python -m drw_hf.experiments.calibration --mark tilt --output docs/results/calibration-tilt.jsonl
+
 A line of JSON is written as each model ends, and a run that is started again goes on; ``--report`` writes the summary.
 """
 
 import dataclasses
+import functools
 import secrets
 from argparse import Namespace
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
+from datasets import Dataset
 
 from ..detection.probing import Probe
 from ..detection.statistics.exact import amplitudes_of
 from ..detection.statistics.null_law import NullLaw
+from ..detection.statistics.tilt import TiltLaw, tilt_amplitudes_of
 from ..keys import WatermarkKey
-from ..keys.choices import LABEL_KINDS, LabelKind, Task
+from ..keys.choices import LABEL_KINDS, AnswerKind, LabelKind, Task
+from ..watermark.tilt import signals
 from .cells import table
+from .corpus import SENTIMENTS, TAGS, make_sentiment_corpus, make_tagging_corpus, make_tokenizer
 from .lines import Record, read_lines, rounded
 from .measurements import LEVELS, Measurement, command_parser, expected_shares, run_command
-from .theft import Theft, make_theft, pretrained_model, steal, train_on_gold
+from .theft import (
+    N_TRAIN,
+    N_UNSEEN,
+    Theft,
+    make_theft,
+    pretrained_model,
+    small_bert,
+    steal,
+    train_on_gold,
+)
 
 FIXED_SECRET = bytes(range(100, 132))
 TAGGER: Task = "token-classification"
 CLASSIFIER: Task = "sequence-classification"
 VARIANTS = ("with the victim", "without")
+TILT_VARIANTS = ("scores", "labels alone", "scores without the victim")
 
 Made = tuple[Any, Any]  # a model and its tokenizer
 
@@ -99,6 +119,131 @@ def measure(task: Task, make: Callable[[Theft, str], Made], folder: str, n_keys:
     return record
 
 
+# -- the mark tilt
+
+
+@dataclasses.dataclass(frozen=True)
+class TiltCase:
+    """A task of so many classes, made out of the package's corpora."""
+
+    task: Task
+    labels: tuple[str, ...]
+    rows: Callable[[int], list[dict[str, Any]]]
+
+    @property
+    def name(self) -> str:
+        return f"{self.task}, {len(self.labels)} classes"
+
+
+def names_or_not(n: int) -> list[dict[str, Any]]:
+    """Words that are names, and others."""
+    return [
+        {**row, "tags": ["name" if tag == "NNP" else "other" for tag in row["tags"]]} for row in make_tagging_corpus(n)
+    ]
+
+
+def by_second_word(n: int) -> list[dict[str, Any]]:
+    """Sentences, by what their second word is."""
+    return [{"text": " ".join(row["tokens"]), "label": row["tags"][1]} for row in make_tagging_corpus(n)]
+
+
+TILT_CASES = (
+    TiltCase(TAGGER, ("name", "other"), names_or_not),
+    TiltCase(TAGGER, TAGS, make_tagging_corpus),
+    TiltCase(CLASSIFIER, SENTIMENTS, make_sentiment_corpus),
+    TiltCase(CLASSIFIER, TAGS, by_second_word),
+)
+
+
+@functools.cache
+def tilt_theft(case: TiltCase, folder: str) -> Theft:
+    """The victim of a case, and its texts."""
+    rows = Dataset.from_list(case.rows(N_TRAIN + N_UNSEEN))
+    queries, unseen = rows.select(range(N_TRAIN)), rows.select(range(N_TRAIN, N_TRAIN + N_UNSEEN))
+    tokenizer = make_tokenizer()
+    victim = tilt_gold(case, tokenizer, queries, folder, seed=0)
+    return Theft(case.task, tokenizer, victim, queries, unseen)
+
+
+def tilt_gold(case: TiltCase, tokenizer: Any, rows: Dataset, folder: str, seed: int) -> Any:
+    """A model of right labels."""
+    model = small_bert(case.task, len(tokenizer), seed, labels=case.labels)
+    return train_on_gold(case.task, tokenizer, rows, folder, seed, 4, model)
+
+
+def tilt_key(theft: Theft, secret: bytes) -> WatermarkKey:
+    """A key of the mark tilt for a victim."""
+    settings: dict[str, Any] = {"mark": "tilt", "strength": 0.4, "temperature": 1.5, "secret": secret}
+    return WatermarkKey.generate(theft.victim, tokenizer=theft.tokenizer, **settings)
+
+
+def tilt_innocents(options: Namespace, folder: str) -> Iterator[Measurement]:
+    """What is measured: for every case two models of right labels, two students of the clean victim, two of a key."""
+    for case in TILT_CASES:
+        for seed in (10, 11):
+            about = {"model": f"{case.name}, gold labels, seed {seed}"}
+            yield Measurement(about, partial(measure_tilt, case, folder, options.keys, seed))
+        for whose in ("the unwatermarked victim", "another key"):
+            for seed, label_kind in zip((20, 21), LABEL_KINDS, strict=True):
+                about = {"model": f"{case.name}, {label_kind} labels of {whose}, seed {seed}"}
+                yield Measurement(about, partial(measure_tilt, case, folder, options.keys, seed, label_kind, whose))
+
+
+def measure_tilt(
+    case: TiltCase,
+    folder: str,
+    n_keys: int,
+    seed: int,
+    label_kind: LabelKind | None = None,
+    whose: str = "",
+) -> Record:
+    """Train, probe and test one model; without a kind of labels it is one of right labels."""
+    theft = tilt_theft(case, folder)
+    if label_kind is None:
+        model = tilt_gold(case, theft.tokenizer, theft.queries, folder, seed)
+    elif whose == "another key":
+        served = theft.protected(tilt_key(theft, FIXED_SECRET), label_kind)
+        model = steal(theft, served, folder, seed=seed, epochs=6, label_kind=label_kind)
+    else:
+        model = of_clean_victim(theft, folder, seed, label_kind)[0]
+    keys = [tilt_key(theft, secrets.token_bytes(32)) for _ in range(n_keys)]
+    probe = theft.probe(model, theft.unseen, keys[0], folder)
+    record: Record = {"task": case.task, "classes": len(case.labels), "n_keys": n_keys}
+    tests = (probe, "probabilities"), (probe, "labels"), (dataclasses.replace(probe, victim=None), "probabilities")
+    for variant, (one, kind) in zip(TILT_VARIANTS, tests, strict=True):
+        found = tilt_amplitudes_of(one, keys[0], cast(AnswerKind, kind))
+        law = TiltLaw(found.A, keys[0].settings)
+        results = [law.test(law.statistic(signals(key, found.token_ids))) for key in keys]
+        record[variant] = {
+            "p_values": rounded(result.p_value for result in results),
+            "p_bounds": rounded(result.p_bound for result in results),
+        }
+    return record
+
+
+def tilt_report(output: Path) -> str:
+    """A Markdown summary of the raw lines of the mark tilt."""
+    records = read_lines(output)
+    cases = sorted({(record["task"], record["classes"]) for record in records})
+    groups = [("all models", records)] + [
+        (f"{task}, {m} classes", [each for each in records if (each["task"], each["classes"]) == (task, m)])
+        for task, m in cases
+    ]
+    parts = [f"{len(records)} innocent models, {records[0]['n_keys']:,} really derived keys each."]
+    for name, group in groups:
+        rows = []
+        for variant in TILT_VARIANTS:
+            for what, words in (("p_values", "p"), ("p_bounds", "bound")):
+                pooled = np.concatenate([record[variant][what] for record in group])
+                shares = {f"≤ {level}": f"{np.mean(pooled <= level):.4%}" for level in LEVELS}
+                rows.append({"": f"{variant}, {words}, {len(pooled):,} tests", **shares})
+        within = expected_shares(sum(record["n_keys"] for record in group))
+        ranges = {f"≤ {level}": f"{low:.4%} to {high:.4%}" for level, (low, high) in within.items()}
+        rows.append({"": "99.9 % of honest tests give", **ranges})
+        parts.append(f"{name[0].upper()}{name[1:]} ({len(group)}):\n\n{table(rows)}")
+    return "\n\n".join(parts) + "\n"
+
+
 def report(output: Path) -> str:
     """A Markdown summary of the raw lines."""
     records = read_lines(output)
@@ -121,7 +266,11 @@ def main() -> None:
     parser = command_parser(__doc__)
     parser.add_argument("--keys", type=int, default=1000, help="random keys per model (default: 1000)")
     parser.add_argument("--pretrained", help="folder of a pretrained BERT encoder, for two of the models")
-    run_command(parser, innocents, report)
+    parser.add_argument("--mark", choices=("cosine", "tilt"), default="cosine", help="of which mark (default: cosine)")
+    if parser.parse_args().mark == "tilt":
+        run_command(parser, tilt_innocents, tilt_report)
+    else:
+        run_command(parser, innocents, report)
 
 
 if __name__ == "__main__":

@@ -198,7 +198,7 @@ def steal(
 ) -> torch.nn.Module:
     """A student of the teacher's answers to the thief's queries."""
     own = tokenizer or theft.tokenizer
-    student = small_bert(theft.task, len(own), seed)
+    student = small_bert(theft.task, len(own), seed, labels=labels_of(theft.victim.config))
     asking = {"teacher": teacher, "teacher_tokenizer": theft.tokenizer}
     return distil(student, own, theft.asked(theft.queries), folder, epochs, **asking, **{"seed": seed, **settings})
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeGuard, cast
 
+import numpy as np
 import yaml
 from huggingface_hub import EvalResult, ModelCardData
 from huggingface_hub.repocard import REGEX_YAML_BLOCK
@@ -19,6 +20,7 @@ from transformers import PreTrainedConfig
 from ..checks import is_number, whole_number
 from ..errors import ConfigurationError, UnsupportedModelError
 from ..watermark.configuration import WatermarkedConfig, hub_name_of, is_hub_id
+from ..watermark.rounding import smallest_score
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -127,12 +129,24 @@ def model_card(
     line_break = "\r\n" if windows > existing.count("\n") - windows else "\n"  # as in the owner's text
     if block is None or metadata != old_metadata:
         block = _block(metadata, block, line_break)
-    text = _template().render(**words, commitment=config.key_commitment, metrics=measured, dataset=dataset).strip()
+    text = _template().render(**words, **_shown(config), metrics=measured, dataset=dataset).strip()
     part = f"{BEGIN}\n{text}\n{END}".replace("\n", line_break)
     return block + _with_part(body, part, line_break)
 
 
 # -- the text
+
+
+def _shown(config: WatermarkedConfig) -> dict[str, Any]:
+    """What a card says of the answers and the key. The mark is not named: it is a parameter of the key."""
+    digits, n_classes = config.digits or 0, len(config.id2label or ())
+    smallest = np.format_float_positional(smallest_score(digits, n_classes), 3, fractional=False, trim="-")
+    return {
+        "commitment": config.key_commitment,
+        "label_kind": config.label_kind,
+        "digits": digits,
+        "smallest": smallest,
+    }
 
 
 @cache

@@ -10,7 +10,7 @@ table is never needed for them.
 
 import hmac
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -59,22 +59,37 @@ def keystream_blocks(stream_key: bytes, blocks: np.ndarray) -> bytes:
     """The same stream at block numbers in any order: counter mode is the cipher applied to the counters."""
     if len(blocks) and (np.diff(blocks) == 1).all():
         return keystream(stream_key, int(blocks[0]), len(blocks))  # the same, faster
-    return encrypted(stream_key, counters(blocks))
+    return encrypted(stream_key, counters(blocks)).tobytes()
 
 
-def counters(blocks: np.ndarray) -> bytes:
-    """Block numbers as the cipher's input."""
-    numbers = np.zeros((len(blocks), 2), dtype=">u8")
-    numbers[:, 1] = blocks
-    return numbers.tobytes()
+def counters(lower: np.ndarray, upper: np.ndarray | int = 0) -> np.ndarray:
+    """Block numbers as the cipher's input, shape (..., 2): the halves of each, most significant byte first."""
+    halves = [np.asarray(half, dtype=">u8").view(np.uint64) for half in (upper, lower)]  # swapped, then repeated
+    return np.stack(np.broadcast_arrays(*halves), axis=-1)
 
 
-def encrypted(stream_key: bytes, blocks: bytes) -> bytes:
-    """The stream at the blocks whose counters these are."""
-    return Cipher(algorithms.AES256(stream_key), modes.ECB()).encryptor().update(blocks)
+def encrypted(
+    stream_keys: bytes | Sequence[bytes], blocks: np.ndarray, counts: Sequence[int] | None = None
+) -> np.ndarray:
+    """The stream at the blocks whose counters these are, as uint64, of the same shape.
+
+    With several keys ``blocks`` is cut into parts, one per key and of ``counts`` entries each.
+    """
+    if isinstance(stream_keys, bytes):
+        stream_keys, counts = [stream_keys], [len(blocks)]
+    given, width = blocks.reshape(-1), blocks[:1].size
+    stream = np.empty(given.size + 2, dtype=np.uint64)  # the cipher wants room for one more block
+    start = 0
+    for stream_key, count in zip(stream_keys, counts or (), strict=True):
+        end = start + width * count
+        if count:
+            cipher = Cipher(algorithms.AES256(stream_key), modes.ECB())
+            cipher.encryptor().update_into(given[start:end].view(np.uint8).data, stream[start:].view(np.uint8).data)
+        start = end
+    return stream[: given.size].reshape(blocks.shape)
 
 
-def to_unit_interval(stream: bytes) -> np.ndarray:
+def to_unit_interval(stream: bytes | np.ndarray) -> np.ndarray:
     """Eight bytes per number, uniform on [0, 1): the top 53 bits of a little-endian 64-bit integer."""
     return (np.frombuffer(stream, dtype="<u8") >> np.uint64(11)) * 2.0**-53
 
@@ -85,27 +100,27 @@ def direct_entries(secret: bytes, token_ids: np.ndarray) -> Hashes:
     return pairs[:, 0].copy(), pairs[:, 1].copy()
 
 
-def class_counters(token_ids: np.ndarray, n_classes: int) -> bytes:
-    """The cipher's input for one number per (token, class): a token's id in the upper half of the counter.
+def class_entries(
+    stream_keys: bytes | Sequence[bytes],
+    token_ids: np.ndarray,
+    n_classes: int,
+    counts: Sequence[int] | None = None,
+) -> np.ndarray:
+    """One uniform number on [0, 1) per (token, class), shape (tokens, classes); several keys as in :func:`encrypted`.
 
-    A block serves two classes, so the lower half is half the class, and the numbers of a class do not depend on how
-    many classes there are.
+    A token's id is the upper half of the counter. A block serves two classes, so the lower half is half the class, and
+    the numbers of a class do not depend on how many classes there are.
     """
-    numbers = np.empty((len(token_ids), (n_classes + 1) // 2, 2), dtype=">u8")
-    numbers[..., 0] = token_ids[:, None]
-    numbers[..., 1] = np.arange(numbers.shape[1])
-    return numbers.tobytes()
+    blocks = counters(np.arange((n_classes + 1) // 2), token_ids[:, None])
+    numbers = to_unit_interval(encrypted(stream_keys, blocks, counts))
+    return numbers.reshape(len(token_ids), n_classes + n_classes % 2)[:, :n_classes]
 
 
-def class_entries(stream_key: bytes, token_ids: np.ndarray, n_classes: int) -> np.ndarray:
-    """One uniform number on [0, 1) per (token, class), shape (tokens, classes)."""
-    stream = encrypted(stream_key, class_counters(token_ids, n_classes))
-    return to_unit_interval(stream).reshape(len(token_ids), n_classes + n_classes % 2)[:, :n_classes]
-
-
-def token_entries(stream_key: bytes, token_ids: np.ndarray) -> np.ndarray:
-    """One uniform number on [0, 1) per token: the first of its block."""
-    return to_unit_interval(keystream_blocks(stream_key, token_ids))[::2]
+def token_entries(
+    stream_keys: bytes | Sequence[bytes], token_ids: np.ndarray, counts: Sequence[int] | None = None
+) -> np.ndarray:
+    """One uniform number on [0, 1) per token, the first of its block; several keys as in :func:`encrypted`."""
+    return to_unit_interval(encrypted(stream_keys, counters(token_ids), counts)).reshape(-1, 2)[:, 0]
 
 
 def paper_vectors(secret: bytes, dimension: int) -> tuple[np.ndarray, np.ndarray]:

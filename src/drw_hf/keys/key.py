@@ -315,15 +315,20 @@ class WatermarkKey(KeptSecret):
 
     def entries(self, token_ids: Any) -> tuple[np.ndarray, np.ndarray]:
         """Phase and selection hashes of some tokens, without deriving the tables of the whole vocabulary."""
-        token_ids = np.asarray(token_ids, dtype=np.int64).ravel()
-        if token_ids.size and not (0 <= token_ids.min() and token_ids.max() < self.vocab_size):
-            raise KeyMismatchError(f"token ids must lie in [0, {self.vocab_size}), the vocabulary of this key")
+        token_ids = self.checked_ids(token_ids)
         if self.law == "direct":
             return derivation.direct_entries(self.secret, token_ids)
         if self.arrays is None:
             return derivation.paper_entries(self.subkey(derivation.MATRIX), token_ids, *self._vectors())
         v_k, v_s = self._vectors()
         return derivation.in_chunks(lambda ids: derivation.project(self._matrix_rows(ids), v_k, v_s), token_ids)
+
+    def checked_ids(self, token_ids: Any) -> np.ndarray:
+        """Token ids in one dimension, int64; raises for ids beyond the vocabulary of this key."""
+        token_ids = np.asarray(token_ids, dtype=np.int64).ravel()
+        if token_ids.size and not (0 <= token_ids.min() and token_ids.max() < self.vocab_size):
+            raise KeyMismatchError(f"token ids must lie in [0, {self.vocab_size}), the vocabulary of this key")
+        return token_ids
 
     @property
     def v_k(self) -> np.ndarray:

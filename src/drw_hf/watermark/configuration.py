@@ -47,14 +47,17 @@ class WatermarkedConfig(PreTrainedConfig):
     task : str
         ``"sequence-classification"`` or ``"token-classification"``.
     label_kind : str
-        ``"soft"``: answer with probabilities ŷ. ``"hard"``: answer with one label drawn from ŷ.
+        ``"soft"``: answer with probabilities ŷ. ``"hard"``: answer with one label. The paper's mark draws it from ŷ
+        where an answer is marked; of a mark that draws nothing it is the class of highest ŷ.
     sampling : str
         How hard labels are drawn. ``"keyed"``: the same text always gets the same label. ``"fresh"``: by chance, anew
         in every call.
     sample_all : bool
         Draw the hard labels of unmarked answers too (from p̂), as the paper's code does; by default they are argmax.
-    digits : int
-        To how many digits the probabilities of soft answers are rounded, 1 to 6; 0 for not at all.
+        Refused for a mark that draws nothing.
+    digits : int or None
+        To how many digits the probabilities of soft answers are rounded, 1 to 6; 0 for not at all. None: as is usual
+        for the mark of the key that marks an answer. A model that is protected with a mark that rounds says how.
     key_commitment : str
         The commitment of the key the model was protected with.
     """
@@ -70,7 +73,7 @@ class WatermarkedConfig(PreTrainedConfig):
     label_kind: str = "soft"
     sampling: str = "keyed"
     sample_all: bool = False
-    digits: int = 0
+    digits: int | None = None
     key_commitment: str | None = None
 
     def __post_init__(self, **kwargs: Any) -> None:
@@ -89,9 +92,9 @@ class WatermarkedConfig(PreTrainedConfig):
             check_choice("task", self.task, TASKS, ConfigurationError)
         if not isinstance(self.sample_all, bool):
             raise ConfigurationError(f"sample_all={self.sample_all!r}: expected True or False")
-        if isinstance(self.digits, bool) or self.digits not in range(MOST_DIGITS + 1):
+        if self.digits is not None and (type(self.digits) is not int or not 0 <= self.digits <= MOST_DIGITS):
             raise ConfigurationError(
-                f"digits={self.digits!r}: expected a whole number up to {MOST_DIGITS}, or 0 for scores that are not "
+                f"digits={self.digits!r}: expected an integer from 1 to {MOST_DIGITS}, or 0 for scores that are not "
                 "rounded"
             )
 

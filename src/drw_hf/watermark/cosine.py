@@ -107,16 +107,14 @@ class CosineMark(Mark):
 
     def apply_users(self, logits: Tensor, query: Query, view: TokenView, users: RingUsers) -> tuple[Tensor, Tensor]:
         """Tables of the whole vocabulary would be made for one row each; its own tokens are a few cipher blocks."""
+        if (key := users.only_key) is not None:  # whose tables the ring keeps for a while
+            return self.apply(logits, query, view, key)
         template, device = users.template, query.input_ids.device
         token_ids, exists = hashed_tokens(template, query, view)
         # All counters at once, then one cipher per row: at this size what is done by row is what costs.
-        blocks = counters(token_ids.cpu().numpy().ravel())
-        size = len(blocks) // len(token_ids)
-        streams = [
-            encrypted(table_key, blocks[row * size : (row + 1) * size])
-            for row, table_key in enumerate(users.subkeys(TABLES))
-        ]
-        entries = to_unit_interval(b"".join(streams)).reshape(*token_ids.shape, 2)
+        blocks = counters(token_ids.cpu().numpy().reshape(len(token_ids), -1))
+        stream = encrypted(users.subkeys(TABLES), blocks, [1] * len(blocks))
+        entries = to_unit_interval(stream).reshape(*token_ids.shape, 2)
         signal = periodic_signal(torch.from_numpy(entries[..., 0].copy()), template.frequency).float().to(device)
         ordinary = on_device(template, device, token_kinds)[token_ids] == ORDINARY
         selected = torch.from_numpy(entries[..., 1] <= template.tau).to(device) & ordinary & exists

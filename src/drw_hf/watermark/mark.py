@@ -48,14 +48,25 @@ class RingUsers:
         users = [self.users] if isinstance(self.users, str) else self.users
         return [self.ring.key_for(user, self.epoch) for user in users]
 
+    def for_rows(self, n_rows: int) -> "RingUsers":
+        """The same with one user for every row, also where it is the same one for all."""
+        return dataclasses.replace(self, users=(self.users,) * n_rows) if isinstance(self.users, str) else self
+
+    @property
+    def only_key(self) -> WatermarkKey | None:
+        """The key of the user, if it is one for all rows."""
+        return self.ring.key_for(self.users[0], self.epoch) if len(set(self.users)) == 1 else None
+
     @cached_property
-    def extracted(self) -> list[bytes]:
-        """For every row what its user's sub-keys are expanded from: making whole keys would cost more than marking."""
-        return self.ring.extracted_keys(self.users, self.epoch)
+    def extracted(self) -> dict[str, bytes]:
+        """For every user what their sub-keys are expanded from: making whole keys would cost more than marking."""
+        users = list(dict.fromkeys(self.users))
+        return dict(zip(users, self.ring.extracted_keys(users, self.epoch), strict=True))
 
     def subkeys(self, domain: str) -> list[bytes]:
         """For every row its user's sub-key for one use."""
-        return [expand(extracted, domain.encode()) for extracted in self.extracted]
+        expanded = {user: expand(extracted, domain.encode()) for user, extracted in self.extracted.items()}
+        return [expanded[user] for user in self.users]
 
 
 class Mark(ABC):

@@ -28,7 +28,7 @@ class OutputOptions:
     label_kind: LabelKind = "soft"
     sampling: Sampling = "keyed"
     sample_all: bool = False
-    digits: int = 0
+    digits: int | None = None  # None: as is usual for the mark
 
 
 def protect(
@@ -60,15 +60,17 @@ def protect(
         log_y, marked = mark.apply_rows(logits, query, view, keys)
     # Padding and special positions of a tagger are nobody's answer: what a model puts there does not matter.
     answers = view.ordinary if first.task == "token-classification" else torch.ones_like(marked)
-    if (torch.isnan(log_y).any(dim=-1) & answers).any():
+    if (torch.isnan(log_y.sum(dim=-1)) & answers).any():  # all are finite but for NaN, and a sum is fast
         raise ModelOutputError(
             "the wrapped model returned NaN or infinite logits, so there is no prediction to protect; check the "
             "model's weights and dtype (float16 overflows easily) and the inputs"
         )
     if options.label_kind == "soft":
-        return rounded(log_y, options.digits) if options.digits else log_y
-    labels = (logits if mark.draws_hard_answers else log_y).argmax(dim=-1)
-    sampled = answers if options.sample_all else marked if mark.draws_hard_answers else torch.zeros_like(marked)
+        digits = mark.digits if options.digits is None else options.digits
+        return rounded(log_y, digits) if digits else log_y
+    if not mark.draws_hard_answers:
+        return hard_output(log_y.argmax(dim=-1), logits.shape[-1])
+    labels, sampled = logits.argmax(dim=-1), answers if options.sample_all else marked
     if sampled.any():
         if options.sampling == "fresh":
             device = logits.device if generator is None else generator.device
@@ -84,18 +86,14 @@ def protect(
 def _row_keys(keys: Keys, n_rows: int) -> Keys:
     if isinstance(keys, WatermarkKey):
         return keys
-    if isinstance(keys, RingUsers) and isinstance(keys.users, str):
-        return keys.ring.key_for(keys.users)
-    keys = keys.pinned() if isinstance(keys, RingUsers) else list(keys)
+    keys = keys.for_rows(n_rows).pinned() if isinstance(keys, RingUsers) else list(keys)
     given: Sequence[Any] = keys.users if isinstance(keys, RingUsers) else keys
     if len(given) != n_rows:
         what = "users" if isinstance(keys, RingUsers) else "keys"
         raise InvalidInputError(
             f"{len(given)} {what} were given for a batch of {n_rows} rows; give one, or one for every row"
         )
-    if len(set(given)) == 1:
-        return keys.keys()[0] if isinstance(keys, RingUsers) else given[0]
-    return keys
+    return given[0] if isinstance(keys, list) and len(set(given)) == 1 else keys
 
 
 def _check_shape(logits: Tensor, query: Query, key: WatermarkKey) -> None:

@@ -80,6 +80,14 @@ class _WatermarkedModel(KeyHolder, PreTrainedModel):
                 "or from_model, which make it"
             )
         key = checked_key(config, self.task, key, replace_key)
+        mark = mark_named(key.settings.mark)
+        if config.sample_all and not mark.draws_hard_answers:
+            raise ConfigurationError(
+                f"sample_all=True draws hard labels, and the mark {mark.name!r} draws none; leave it out, or pass "
+                "sample_all=False where the model was saved with it"
+            )
+        if config.digits is None:
+            config.digits = mark.digits or None  # said in config.json, but for marks that do not round
         super().__init__(config)
         if victim is None:
             victim = self._auto_model.from_config(config.victim_config)
@@ -127,7 +135,7 @@ class _WatermarkedModel(KeyHolder, PreTrainedModel):
         passphrase : str, optional
             Opens a sealed key.
         label_kind, sampling, sample_all, digits
-            See :class:`WatermarkedConfig`; by default what the model was saved with, or what the key's mark is for.
+            See :class:`WatermarkedConfig`; by default what the model was saved with.
         replace_key : bool
             Accept another key than the one the model was saved with: a rotation. By default that is a
             ``KeyMismatchError``, as a key for another model always is.
@@ -193,16 +201,14 @@ class _WatermarkedModel(KeyHolder, PreTrainedModel):
     ) -> Self:
         """Protect a classifier that is in memory, a PEFT model included.
 
-        The model is wrapped, not copied: it goes on living inside, as :meth:`get_base_model`. ``digits`` are by
-        default those of the key's mark, see :class:`WatermarkedConfig`.
+        The model is wrapped, not copied: it goes on living inside, as :meth:`get_base_model`. How answers are given is
+        explained at :class:`WatermarkedConfig`; ``digits`` are by default those of the key's mark.
         """
         if isinstance(model, _WatermarkedModel):
             raise UnsupportedModelError("this model is protected already; wrap model.get_base_model()")
         inner_config = plain_config(model)
         if isinstance(key, str | os.PathLike):
             key = load_key_or_ring(key, passphrase)
-        if digits is None and isinstance(key, WatermarkKey | KeyRing):
-            digits = mark_named(key.settings.mark).digits
         # A copy, since building the outer model settles attention implementations in the configs it is given.
         config = WatermarkedConfig(
             victim_config=copy.deepcopy(inner_config),
@@ -210,7 +216,7 @@ class _WatermarkedModel(KeyHolder, PreTrainedModel):
             label_kind=label_kind,
             sampling=sampling,
             sample_all=sample_all,
-            digits=digits or 0,
+            digits=digits,
             dtype=getattr(inner_config, "dtype", None),
         )
         with no_init_weights():

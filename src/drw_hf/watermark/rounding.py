@@ -6,23 +6,29 @@ from torch import Tensor
 MOST_DIGITS = 6  # float32 holds no more
 
 
+@torch.no_grad()
 def rounded(log_y: Tensor, digits: int) -> Tensor:
-    """log of ŷ rounded to so many digits, and divided by their sum.
+    """log of ŷ rounded to so many digits, and divided by their sum; it has no gradient.
 
-    What rounds to nothing is shown as :func:`smallest_score`, so that no answer says impossible. The class of highest
-    ŷ stays the only one that is highest: one that would be shown with the same score is shown one unit lower.
+    The classes that round to nothing share evenly what the others leave of one, so that many small scores are not lost
+    together, and get :func:`smallest_score` at least, so that no answer says impossible. The class of highest ŷ stays
+    the only one that is highest: another of the same units is shown half a unit lower.
     """
-    units = torch.round(log_y.exp() * 10.0**digits)
+    one = 10.0**digits
+    units = log_y.exp().mul_(one).round_()
+    n_nothing = log_y.shape[-1] - units.clamp_max(1.0).sum(dim=-1, keepdim=True)
+    left = (one - units.sum(dim=-1, keepdim=True)) / n_nothing.clamp_min_(1.0)
+    share = left.clamp_(smallest_score(digits, log_y.shape[-1]) * one, 0.5)
     best = log_y.argmax(dim=-1, keepdim=True)
-    top = units.gather(-1, best).clamp_min(1.0)
-    units = torch.where(units >= top, top - 1.0, units).scatter(-1, best, top)
-    shown = torch.where(units > 0.0, units, smallest_score(digits, log_y.shape[-1]) * 10.0**digits)
-    return (shown / shown.sum(dim=-1, keepdim=True)).log()
+    top = units.gather(-1, best)
+    shown = units.minimum(top - 0.5).maximum(share).scatter_(-1, best, top.maximum(1.5 * share))
+    total = shown.sum(dim=-1, keepdim=True)
+    return shown.log_().sub_(total.log_())
 
 
 def smallest_score(digits: int, n_classes: int) -> float:
     """The smallest score that answers of so many digits show, before they are divided by their sum.
 
-    Half a unit is shared by all classes.
+    Half a unit, shared by all classes.
     """
     return 0.5 * 10.0**-digits / n_classes

@@ -8,34 +8,27 @@ argmax carries the mark where the model is unsure, and a student learns it as it
 
 import math
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn.functional import embedding_bag
+from torch.nn.functional import embedding, embedding_bag
+from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 
 from ..checks import check_choice, in_range, whole_number
-from ..errors import InvalidKeyError, KeyMismatchError
+from ..errors import InvalidKeyError
 from ..keys.binding import Binding, max_length_of
-from ..keys.derivation import (
-    TILT_PHASES,
-    TILT_SELECTION,
-    class_counters,
-    class_entries,
-    counters,
-    encrypted,
-    to_unit_interval,
-    token_entries,
-)
+from ..keys.derivation import TILT_PHASES, TILT_SELECTION, class_entries, token_entries
 from ..keys.key import WatermarkKey
 from ..keys.settings import MarkSettings
 from .mark import SMALLEST_LOG, Mark, RingUsers, register_mark
-from .tokens import ORDINARY, Query, TokenView, on_device, token_kinds
+from .tokens import Query, TokenView, on_device
 
 TABLE_BYTES = 2**26  # the largest table that is kept: beyond, the numbers of a batch's own tokens are derived
+_NUMBERS_AT_ONCE = 2**20  # of a table: what they are derived from is several times as large
 _SIDES = ("right", "left")
 _PAIR_TRUNCATIONS = ("longest_first", "only_first", "only_second")
 
@@ -85,8 +78,12 @@ class TiltSettings(MarkSettings):
 
 
 def settings_of(key: WatermarkKey) -> TiltSettings:
-    """The settings of a key of this mark."""
-    return cast(TiltSettings, key.settings)
+    """The settings of a key of this mark; keys of other marks are refused."""
+    if not isinstance(key.settings, TiltSettings):
+        raise InvalidKeyError(
+            f"the key {key.fingerprint} is of the mark {key.mark!r}; expected one of the mark 'tilt'"
+        )
+    return key.settings
 
 
 # -- the numbers of a key
@@ -94,12 +91,12 @@ def settings_of(key: WatermarkKey) -> TiltSettings:
 
 def phases(key: WatermarkKey, token_ids: Any) -> np.ndarray:
     """g(i, c) of some tokens, shape (tokens, m), uniform on [0, 1)."""
-    return class_entries(key.subkey(TILT_PHASES), _checked(key, token_ids), key.num_labels)
+    return class_entries(key.subkey(TILT_PHASES), key.checked_ids(token_ids), key.num_labels)
 
 
 def selected(key: WatermarkKey, token_ids: Any) -> np.ndarray:
     """Which of some tokens carry the mark: ordinary ones, and with τ < 1 a keyed share of them."""
-    token_ids = _checked(key, token_ids)
+    token_ids = key.checked_ids(token_ids)
     ordinary = ~np.isin(token_ids, key.special_token_ids)
     return ordinary if key.tau == 1.0 else ordinary & (token_entries(key.subkey(TILT_SELECTION), token_ids) <= key.tau)
 
@@ -109,25 +106,42 @@ def signals(key: WatermarkKey, token_ids: Any) -> np.ndarray:
     return _waves(phases(key, token_ids), key.frequency) * selected(key, token_ids)[:, None]
 
 
-def _waves(phase: np.ndarray, frequency: float) -> np.ndarray:
-    # torch's cosine is several times as fast as numpy's, and float64 gives every device the same table.
-    return torch.from_numpy(phase * frequency).cos_().mul_(math.sqrt(2.0)).numpy()
-
-
-def _checked(key: WatermarkKey, token_ids: Any) -> np.ndarray:
-    token_ids = np.asarray(token_ids, dtype=np.int64).ravel()
-    if token_ids.size and not (0 <= token_ids.min() and token_ids.max() < key.vocab_size):
-        raise KeyMismatchError(f"token ids must lie in [0, {key.vocab_size}), the vocabulary of this key")
-    return token_ids
+def _waves(phase: np.ndarray, frequency: np.ndarray | float) -> np.ndarray:
+    """√2·cos(f_w·g), in the place of g; in float64, which gives every device the same numbers."""
+    phase *= frequency
+    if is_in_torch_dispatch_mode():  # torch's numbers may be fake
+        np.cos(phase, out=phase)
+    else:  # its cosine is several times as fast as numpy's
+        torch.from_numpy(phase).cos_()
+    phase *= math.sqrt(2.0)
+    return phase
 
 
 def signal_table(key: WatermarkKey, device: torch.device) -> Tensor:
-    """s by token id, float32."""
-    parts = np.array_split(np.arange(key.vocab_size), max(1, key.vocab_size * key.num_labels // 2**20))
-    return torch.cat([torch.from_numpy(signals(key, part)).float() for part in parts]).to(device)
+    """s by token id, float32, after a first row of zeros: that of token i is row i + 1."""
+    return table_of(key, np.arange(key.vocab_size), device)
+
+
+def table_of(key: WatermarkKey, token_ids: np.ndarray, device: torch.device) -> Tensor:
+    """The signals of some tokens, float32, after a first row of zeros."""
+    table = _zeros(len(token_ids) + 1, key.num_labels)
+    step = max(1, _NUMBERS_AT_ONCE // key.num_labels)
+    for first in range(0, len(token_ids), step):
+        part = token_ids[first : first + step]
+        table[first + 1 : first + 1 + len(part)] = torch.from_numpy(signals(key, part))
+    return table.to(device)
+
+
+def _zeros(n_rows: int, n_columns: int) -> Tensor:
+    return torch.zeros(n_rows, n_columns, dtype=torch.float32, device="cpu")  # whatever the defaults in force are
 
 
 # -- marking
+
+
+def counting_tokens(input_ids: Tensor, ordinary: Tensor, task: str) -> Tensor:
+    """Which tokens tilt an answer: every word of a tagger's text, and each distinct one of a sentence, once."""
+    return ordinary if task == "token-classification" else first_occurrences(input_ids, ordinary)
 
 
 def first_occurrences(input_ids: Tensor, ordinary: Tensor) -> Tensor:
@@ -138,21 +152,26 @@ def first_occurrences(input_ids: Tensor, ordinary: Tensor) -> Tensor:
     return torch.zeros_like(new).scatter(-1, places, new)
 
 
-def shifts(table: Tensor, index: Tensor, query: Query, view: TokenView, task: str) -> Tensor:
-    """S of every item, (batch, length, m) or (batch, m), where ``table[index]`` are the signals of the tokens."""
+def shifts(table: Tensor, index: Tensor, task: str) -> Tensor:
+    """S of every item, (batch, length, m) or (batch, m).
+
+    ``table[index]`` are the signals of the tokens; the index of one that does not count is 0, the row of zeros.
+    """
     if task == "token-classification":
-        return table[index] * view.ordinary.unsqueeze(-1)
+        return embedding(index, table)
     if index.shape[-1] == 0:
         return table.new_zeros(len(index), table.shape[-1])
-    first = first_occurrences(query.input_ids, view.ordinary)
-    weights = first / first.sum(dim=-1, keepdim=True).clamp_min(1).sqrt()
-    return embedding_bag(index, table, mode="sum", per_sample_weights=weights.to(table))
+    # n is the number of all distinct words, whether or not the key selects them: it must not depend on the key.
+    n = (index > 0).sum(dim=-1, keepdim=True).clamp_min(1)
+    return embedding_bag(index, table, mode="sum") / n.sqrt()
 
 
 def tilt(logits: Tensor, shift: Tensor, strength: Tensor | float, temperature: Tensor | float) -> Tensor:
     """log ŷ = log p̂ + β·temperature·S − log Z, in float32."""
-    moved = torch.log_softmax(logits.float(), dim=-1) + strength * temperature * shift
-    return torch.log_softmax(moved, dim=-1).clamp_min(SMALLEST_LOG)
+    # log p̂ is the logits but for a constant, which Z takes up. In float32 at least, as the shifts are.
+    scale = strength * temperature
+    moved = logits + scale * shift if torch.is_tensor(scale) else torch.add(logits, shift, alpha=scale)
+    return torch.log_softmax(moved, dim=-1).float().clamp_min(SMALLEST_LOG)
 
 
 @register_mark
@@ -185,43 +204,73 @@ class TiltMark(Mark):
             raise InvalidKeyError(f"the mark 'tilt' uses all tokens of a text; leave hash_rule={rule.name!r} out")
 
     def apply(self, logits: Tensor, query: Query, view: TokenView, key: WatermarkKey) -> tuple[Tensor, Tensor]:
-        if 4 * key.vocab_size * key.num_labels <= TABLE_BYTES:
-            table, index = on_device(key, logits.device, signal_table), query.input_ids
-        else:
-            distinct, index = query.input_ids.unique(return_inverse=True)
-            table = torch.from_numpy(signals(key, distinct.cpu().numpy())).float().to(logits.device)
-        return _tilted(logits, table, index, query, view, key)
+        if 4 * key.vocab_size * key.num_labels > TABLE_BYTES:
+            return _without_table(logits, query, view, key)
+        table, settings = on_device(key, logits.device, signal_table), settings_of(key)
+        index = (query.input_ids + 1) * counting_tokens(query.input_ids, view.ordinary, key.task)
+        return _tilted(logits, shifts(table, index, key.task), settings.strength, settings.temperature)
+
+    # A table is large: of many keys and users only the numbers of their own texts are derived.
+
+    def apply_rows(
+        self, logits: Tensor, query: Query, view: TokenView, keys: Sequence[WatermarkKey]
+    ) -> tuple[Tensor, Tensor]:
+        settings = [settings_of(key) for key in keys]
+
+        def subkeys(domain: str) -> list[bytes]:
+            return [key.subkey(domain) for key in keys]
+
+        return _by_row(logits, query, view, keys[0].binding, settings, subkeys)
 
     def apply_users(self, logits: Tensor, query: Query, view: TokenView, users: RingUsers) -> tuple[Tensor, Tensor]:
-        """Tables of the whole vocabulary would be made for one row each; its own tokens are a few cipher blocks."""
-        template, device = users.template, query.input_ids.device
-        token_ids = query.input_ids.cpu().numpy().ravel()
-        n_rows, m = len(query.input_ids), template.num_labels
-        # All counters at once, then one cipher per row.
-        table = _waves(
-            _of_users(users, TILT_PHASES, class_counters(token_ids, m), n_rows, m + m % 2), template.frequency
-        )
-        marked = on_device(template, device, token_kinds)[query.input_ids].flatten() == ORDINARY
-        if template.tau < 1.0:
-            drawn = _of_users(users, TILT_SELECTION, counters(token_ids), n_rows, 2)[:, 0] <= template.tau
-            marked = marked & torch.from_numpy(drawn).to(device)
-        signal = torch.from_numpy(table[:, :m]).float().to(device) * marked.unsqueeze(-1)
-        index = torch.arange(len(token_ids), device=device).view(query.input_ids.shape)
-        return _tilted(logits, signal, index, query, view, template)
+        if (key := users.only_key) is not None:
+            return _without_table(logits, query, view, key)
+        template = users.template
+        settings = [settings_of(template)] * len(query.input_ids)
+        return _by_row(logits, query, view, template.binding, settings, users.subkeys)
 
 
-def _of_users(users: RingUsers, domain: str, blocks: bytes, n_rows: int, columns: int) -> np.ndarray:
-    """Each user's numbers at the blocks of their own row, shape (tokens, columns)."""
-    size = len(blocks) // max(n_rows, 1)
-    parts = (blocks[row * size : (row + 1) * size] for row in range(n_rows))
-    streams = [encrypted(own, part) for own, part in zip(users.subkeys(domain), parts, strict=True)]
-    return to_unit_interval(b"".join(streams)).reshape(-1, columns)
+def _without_table(logits: Tensor, query: Query, view: TokenView, key: WatermarkKey) -> tuple[Tensor, Tensor]:
+    """Mark a batch with one key: of its tokens each distinct one is derived once."""
+    counting, settings = counting_tokens(query.input_ids, view.ordinary, key.task), settings_of(key)
+    distinct, numbers = query.input_ids[counting].unique(return_inverse=True)
+    table = table_of(key, distinct.cpu().numpy(), logits.device)
+    index = torch.zeros_like(query.input_ids).masked_scatter(counting, (numbers + 1).to(query.input_ids))
+    return _tilted(logits, shifts(table, index, key.task), settings.strength, settings.temperature)
+
+
+def _by_row(
+    logits: Tensor,
+    query: Query,
+    view: TokenView,
+    binding: Binding,
+    settings: Sequence[TiltSettings],
+    subkeys: Callable[[str], list[bytes]],
+) -> tuple[Tensor, Tensor]:
+    """Mark every row with settings and sub-keys of its own: the few numbers that it needs, from one cipher per row."""
+    counting = counting_tokens(query.input_ids, view.ordinary, binding.task)
+    token_ids, counts = query.input_ids[counting].cpu().numpy(), counting.sum(dim=-1).tolist()
+
+    def of_tokens(name: str) -> np.ndarray:
+        return np.repeat([getattr(one, name) for one in settings], counts)[:, None]
+
+    phase = class_entries(subkeys(TILT_PHASES), token_ids, len(binding.labels), counts)
+    signal = _waves(phase, of_tokens("frequency"))
+    if any(one.tau < 1.0 for one in settings):
+        signal *= token_entries(subkeys(TILT_SELECTION), token_ids, counts)[:, None] <= of_tokens("tau")
+    table = _zeros(len(token_ids) + 1, len(binding.labels))
+    table[1:] = torch.from_numpy(signal)
+    index = (counting.flatten().cumsum(0) * counting.flatten()).view(counting.shape)
+    shift = shifts(table.to(logits.device), index, binding.task)
+    scales = [one.strength * one.temperature for one in settings]
+    if len(set(scales)) == 1:
+        return _tilted(logits, shift, scales[0], 1.0)
+    scale = torch.tensor(scales, dtype=shift.dtype, device=shift.device)
+    return _tilted(logits, shift, scale.view(-1, *[1] * (shift.dim() - 1)), 1.0)
 
 
 def _tilted(
-    logits: Tensor, table: Tensor, index: Tensor, query: Query, view: TokenView, key: WatermarkKey
+    logits: Tensor, shift: Tensor, strength: Tensor | float, temperature: Tensor | float
 ) -> tuple[Tensor, Tensor]:
-    settings = settings_of(key)
-    shift = shifts(table, index, query, view, key.task)
-    marked = view.ordinary if key.task == "token-classification" else view.ordinary.any(dim=-1)
-    return tilt(logits, shift, settings.strength, settings.temperature), marked
+    # One class tells: its shift is 0 where no token carries the mark, and by no chance elsewhere.
+    return tilt(logits, shift, strength, temperature), shift[..., 0] != 0

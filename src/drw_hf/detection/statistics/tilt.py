@@ -1,4 +1,4 @@
-"""``drw-tilt-1``: do the words of a suspect pull its answers the way the key does? Its law is known exactly.
+"""``drw-tilt-1``: do words move a suspect's answers the way the key does? The law under random keys is known exactly.
 
 T = Σ A_{i,c} s(i, c) over words i and classes c. The amplitudes A are computed without the key
 (:mod:`.tilt_amplitudes`), and s(i, c) = √2·cos(f_w·g(i, c)) with independent uniform g is the key's: T is a sum of
@@ -70,6 +70,8 @@ class TiltLaw:
     def test(self, statistic: float) -> ExactTest:
         """What the law says of a value of T."""
         _, means, variances = self.cumulants(0.0)
+        if self.tau == 1.0 and len(self.pairs):  # what is counted is words: the pairs of one say much the same
+            variances = np.bincount(self.words, variances, minlength=len(self.A))
 
         def sums(theta: float) -> tuple[float, float, float]:
             K, K1, K2 = (float(row.sum()) for row in self.cumulants(theta))
@@ -102,7 +104,7 @@ class TiltStatistic(Statistic):
     name = STATISTIC
 
     def applies_to(self, probe: Probe, key: WatermarkKey) -> bool:
-        """Every probe: hard answers of this mark are not drawn, so logged labels add nothing."""
+        """Every probe of such a key."""
         return key.mark == "tilt"
 
     def test(self, probe: Probe, key: WatermarkKey, options: TestOptions) -> Finding:

@@ -88,26 +88,29 @@ def compute_tilt_amplitudes(
     rows, classes = np.nonzero(counted)
     best = guide.max(axis=1)[rows]
     if kind == "labels":
+        weights = counted.astype(np.float64)
         y = (said.argmax(axis=1)[rows] == classes).astype(np.float64)
         explained_by = [guide[rows, classes], best, (p.argmax(axis=1)[rows] == classes).astype(np.float64)]
-        weights = counted.astype(np.float64)
     else:
-        y = np.log(np.maximum(said, _SMALLEST))[rows, classes]
-        explained_by = [guide[rows, classes], best] if others else [best]
         weights = counted * np.sqrt(p * (1.0 - p))
+        y = np.log(np.maximum(said, _SMALLEST))[rows, classes]
+        explained_by = [guide[rows, classes]] if others else [best]
     if len(others) == 2:
         explained_by.append(np.log(np.maximum(others["reference"], _SMALLEST))[rows, classes])
+    y, smallest = y - y.mean(), 1e-9 * np.abs(y).max()
     design = np.concatenate([hats(x, pieces_for(len(y), len(explained_by), _PER_PIECE)) for x in explained_by], axis=1)
+    of_answer = rows, weights[rows, classes]
     if not others:  # nobody says what to expect but the suspect: what it usually says where its best class is the same
-        cells = said.argmax(axis=1)[rows] * said.shape[1] + classes
-        y, design = _less_means(y[:, None], cells)[:, 0], _less_means(design, cells)
-    left, _ = leftover(y - y.mean(), design)
+        alike = said.argmax(axis=1)[rows] * said.shape[1] + classes, np.ones(len(y))
+        left, _ = leftover(_less_means(y, *alike), _less_means(design, *alike))
+        left = _less_means(left, *of_answer)
+    elif kind == "probabilities":  # what all classes of an answer share is no log-odds
+        left, _ = leftover(_less_means(y, *of_answer), _less_means(design, *of_answer))
+    else:
+        left, _ = leftover(y, design)
     r = np.zeros_like(p)
-    if left.std() > 1e-9 * np.abs(y).max():  # else all alike, or all as the victim says: noise out of rounding
+    if left.std() > smallest:  # else all alike, or all as the victim says: noise out of rounding
         r[rows, classes] = left
-    if kind == "probabilities":  # what all classes of an answer share is no log-odds
-        total = weights.sum(axis=1, keepdims=True)
-        r -= counted * ((weights * r).sum(axis=1, keepdims=True) / np.where(total > 0.0, total, 1.0))
     variant = f"{kind}-{'-'.join(others) or 'suspect'}"
     return TiltAmplitudes(distinct, _ridge(words, columns, r, weights), int(there.sum()), variant)
 
@@ -136,10 +139,12 @@ def _counted(p: np.ndarray) -> np.ndarray:
     return counted
 
 
-def _less_means(columns: np.ndarray, cells: np.ndarray) -> np.ndarray:
-    """Columns less their means per cell."""
-    counts = np.maximum(np.bincount(cells), 1)
-    return np.stack([x - (np.bincount(cells, x) / counts)[cells] for x in columns.T], axis=1)
+def _less_means(values: np.ndarray, cells: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """A column, or columns, less the weighted means per cell."""
+    if values.ndim == 2:
+        return np.stack([_less_means(column, cells, weights) for column in values.T], axis=1)
+    total = np.bincount(cells, weights)
+    return values - (np.bincount(cells, weights * values) / np.where(total > 0.0, total, 1.0))[cells]
 
 
 def _ridge(words: Words, columns: np.ndarray, r: np.ndarray, weights: np.ndarray) -> np.ndarray:
