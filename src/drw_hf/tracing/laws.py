@@ -90,10 +90,6 @@ class UserLaw(ABC):
     def enough(self, level: float) -> float:
         """A statistic whose bound certainly reaches a level, if any does."""
 
-    def target_label(self, template: WatermarkKey) -> str:
-        """The name of the class that carries the mark; empty where all do."""
-        return ""
-
     def least_statistic(self, level: float) -> float:
         """A statistic, just below the smallest whose bound reaches a level; infinite where none can."""
         if not self.sd:
@@ -166,9 +162,6 @@ class CosineLaw(UserLaw):
     def enough(self, level: float) -> float:
         """The largest T there is: every token adds the most that its key could make it add."""
         return float(np.maximum(np.maximum(-2.0 * self.null.A, 2.0 * self.null.B), 0.0).sum())
-
-    def target_label(self, template: WatermarkKey) -> str:
-        return template.target_label
 
 
 class TiltUserLaw(UserLaw):

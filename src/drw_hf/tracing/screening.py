@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
 from ..detection.statistics.null_law import one_minus_cosine
 from ..errors import InvalidInputError
-from ..keys.derivation import BLOCK_BYTES
+from ..keys.derivation import BLOCK_BYTES, counters
 
 _CELLS = 2**16
 _BLOCKS_AT_ONCE = 2**16  # AES blocks of the users scored together: 1 MB, which stays in the cache
@@ -173,9 +173,7 @@ class _Blocks:
     """The blocks of many keys at the same counters, whose halves are given, as 64-bit numbers."""
 
     def __init__(self, lower: np.ndarray, upper: np.ndarray | int = 0, rows: int | None = None) -> None:
-        counters = np.empty((len(lower), 2), dtype=">u8")
-        counters[:, 0], counters[:, 1] = upper, lower
-        self._counters = counters.tobytes()
+        self._counters = counters(lower, upper).tobytes()
         self.rows = rows or max(1, _BLOCKS_AT_ONCE // max(len(lower), 1))
         # Encrypted into the same place again and again: fresh pages cost more than encrypting.
         self._room = np.empty((self.rows, len(self._counters) + BLOCK_BYTES), dtype=np.uint8)

@@ -24,7 +24,7 @@ from ..checks import check_level, whole_number
 from ..detection.probe import Probe
 from ..detection.probing import ProbingOptions, Suspect, probe_of
 from ..detection.statistics.exact import kept_counts
-from ..detection.verdict import Corrections, check_belongs, key_settings, library_versions
+from ..detection.verdict import Corrections, check_belongs, key_settings, library_versions, target_label_of
 from ..errors import InvalidInputError, KeptAnswersError, OtherRecordsError
 from ..keys.frames import forgets_locals
 from ..keys.ring import KeyRing
@@ -186,7 +186,7 @@ def identify(
         settings={
             **key_settings(template),
             "frequency": template.frequency,
-            "target_label": law.target_label(template),
+            "target_label": target_label_of(template),
             "logged_counts": about["logged_counts"] or False,
             "screening_error": law.screen.error / law.sd if law.sd else 0.0,
         },
