@@ -320,7 +320,11 @@ def test_digits_that_are_none_are_refused(tmp_path, digits):
 @pytest.mark.parametrize("label_kind", ["soft", "hard"])
 @pytest.mark.parametrize("n_classes", [2, 5])
 @pytest.mark.parametrize("task", TASKS)
-def test_rows_with_keys_of_their_own_and_users_of_a_ring_are_marked_as_if_they_were_alone(task, n_classes, label_kind):
+@pytest.mark.parametrize("at_once", [2**16, 20], ids=["at once", "in parts"])
+def test_rows_with_keys_of_their_own_and_users_of_a_ring_are_marked_as_if_they_were_alone(
+    task, n_classes, label_kind, at_once, monkeypatch
+):
+    monkeypatch.setattr(tilt, "_NUMBERS_OF_ROWS_AT_ONCE", at_once)
     key = tilt_key(task, n_classes)
     logits, options = random_logits(key, ROWS), OutputOptions(label_kind, digits=0)
     keys = [key, key.replace(secret=b"\x01" * 32, tau=0.4), key.replace(strength=2.0), key.replace(frequency=9.0)]

@@ -10,6 +10,7 @@ import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any, ClassVar
 
 import numpy as np
@@ -29,6 +30,7 @@ from .tokens import Query, TokenView, on_device
 
 TABLE_BYTES = 2**26  # the largest table that is kept: beyond, the numbers of a batch's own tokens are derived
 _NUMBERS_AT_ONCE = 2**20  # of a table: what they are derived from is several times as large
+_NUMBERS_OF_ROWS_AT_ONCE = 2**16  # small enough for the cache, and for memory that is not fetched anew each time
 _SIDES = ("right", "left")
 _PAIR_TRUNCATIONS = ("longest_first", "only_first", "only_second")
 
@@ -250,16 +252,20 @@ def _by_row(
     """Mark every row with settings and sub-keys of its own: the few numbers that it needs, from one cipher per row."""
     counting = counting_tokens(query.input_ids, view.ordinary, binding.task)
     token_ids, counts = query.input_ids[counting].cpu().numpy(), counting.sum(dim=-1).tolist()
-
-    def of_tokens(name: str) -> np.ndarray:
-        return np.repeat([getattr(one, name) for one in settings], counts)[:, None]
-
-    phase = class_entries(subkeys(TILT_PHASES), token_ids, len(binding.labels), counts)
-    signal = _waves(phase, of_tokens("frequency"))
-    if any(one.tau < 1.0 for one in settings):
-        signal *= token_entries(subkeys(TILT_SELECTION), token_ids, counts)[:, None] <= of_tokens("tau")
-    table = _zeros(len(token_ids) + 1, len(binding.labels))
-    table[1:] = torch.from_numpy(signal)
+    n_rows, m, ends = len(counts), len(binding.labels), [0, *accumulate(counts)]
+    phase_keys = subkeys(TILT_PHASES)
+    selection_keys = subkeys(TILT_SELECTION) if any(one.tau < 1.0 for one in settings) else []
+    table = _zeros(len(token_ids) + 1, m)
+    step = max(1, _NUMBERS_OF_ROWS_AT_ONCE * n_rows // max(1, len(token_ids) * m))
+    for first in range(0, n_rows, step):
+        rows = slice(first, min(first + step, n_rows))
+        start, end, each = ends[rows.start], ends[rows.stop], counts[rows]
+        phase = class_entries(phase_keys[rows], token_ids[start:end], m, each)
+        signal = _waves(phase, np.repeat([one.frequency for one in settings[rows]], each)[:, None])
+        if selection_keys:
+            drawn = token_entries(selection_keys[rows], token_ids[start:end], each)
+            signal *= (drawn <= np.repeat([one.tau for one in settings[rows]], each))[:, None]
+        table[start + 1 : end + 1] = torch.from_numpy(signal)
     index = (counting.flatten().cumsum(0) * counting.flatten()).view(counting.shape)
     shift = shifts(table.to(logits.device), index, binding.task)
     scales = [one.strength * one.temperature for one in settings]
