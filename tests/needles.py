@@ -33,10 +33,12 @@ def needles(key):
     if key.law == "paper":
         arrays |= {"v_k": key.v_k, "v_s": key.v_s, "M": key.M[10]}
     for name, array in arrays.items():
-        # Three entries in a row, from the middle: 12 bytes or more that do not stand anywhere by chance.
+        # Three entries in a row, from the middle: 12 bytes or more that do not stand anywhere by chance. (Not from the
+        # beginning: special tokens stand there, whose signal is 0.)
+        middle = len(array) // 2
         for dtype in ("<f4", "<f8"):
-            found[f"{name} {dtype}"] = array[20:23].astype(dtype).tobytes()
-        found[f"{name} as text"] = repr(float(array[20]))[:12].encode()
+            found[f"{name} {dtype}"] = array[middle : middle + 3].astype(dtype).tobytes()
+        found[f"{name} as text"] = repr(float(array[middle]))[:12].encode()
     # Old pickle protocols, torch.save's among them, write bytes as text: each byte a Unicode character.
     return found | {f"{name}, in a pickle": needle.decode("latin-1").encode() for name, needle in found.items()}
 

@@ -414,3 +414,19 @@ def test_every_step_of_the_page_and_every_example_runs(tmp_path, monkeypatch):
         expected = {0, 3, 4} if line.startswith("identify") else {0}
         assert found.exit_code in expected, (line, found.output, found.exception)
         assert PASSPHRASE not in found.output
+
+
+# -- tilt
+
+
+def test_a_ring_of_tilt_is_searched_in_the_same_way(story, here):
+    config = AutoConfig.from_pretrained("tagger")
+    ring = KeyRing.generate(config, tokenizer=make_tokenizer(), mark="tilt", strength=0.4, temperature=1.2)
+    ring.declare(USERS).save_pretrained("tilt-ring", passphrase=PASSPHRASE)
+    line = (
+        "identify student probes.jsonl --ring tilt-ring --users users.txt --victim tagger --reference innocent --json"
+    )
+    found = drw(line)
+    document = json.loads(found.stdout)
+    assert document["statistic"] == "drw-tilt-1" and document["variant"] == "probabilities-victim-reference"
+    assert document["leakers"] == [] and found.exit_code in (0, 4) and document["n_declared"] == len(USERS)

@@ -5,6 +5,7 @@ The demo itself takes a minute or two and is marked slow; the rest plays it with
 
 import functools
 import json
+import math
 import random
 import re
 import shlex
@@ -24,7 +25,7 @@ from drw_hf.errors import DatasetError
 from drw_hf.keys import sealing
 from drw_hf.wording import small_p
 from needles import leaks_in
-from small_models import TAGS, WORDS, make_model, make_tokenizer, make_victim
+from small_models import TAGS, WORDS, draw_labels, make_lively, make_model, make_tokenizer, make_victim
 
 TOKEN, SEQUENCE = demo_story.TOKEN, demo_story.SEQUENCE
 SUSPECTS = list(demo.SUSPECTS.values())
@@ -110,15 +111,24 @@ def test_the_table_is_what_the_json_says(played):
 def test_the_story_fits_a_terminal_and_progress_goes_to_stderr(played):
     assert max(map(len, played.stdout.splitlines())) <= 100
     stages = report_in(played.folder)["seconds"]
-    assert set(stages) == {"victim", "protect", "soft", "hard", "innocent", "detect", "write", "total"}
+    assert set(stages) == {"victim", "key", "protect", "soft", "hard", "innocent", "detect", "write", "total"}
     lines = [line for line in played.stderr.splitlines() if line.startswith("[")]
     assert len(lines) == len(stages) - 1 and all(re.search(r"\.\.\. \d+ s$", line) for line in lines)
 
 
 def test_the_service_changed_little(played):
-    service = report_in(played.folder)["service"]
-    assert 0 < service["moved"] < 1 and service["same_label"] > 0.9
-    assert service["largest_change"] <= 0.4 / 1.4 + 1e-6, "ε = 0.2 moves a probability by 2ε / (1 + 2ε) at most"
+    service, settings = report_in(played.folder)["service"], played.key.settings
+    assert 0 < service["moved"] <= 1 and service["same_label"] > 0.9
+    apart = 2 * math.sqrt(2) * settings.strength * settings.temperature  # by which log-odds of two classes may move
+    assert service["largest_change"] <= math.tanh(apart / 4) + 2e-3, "and three digits are shown"
+
+
+def test_the_key_was_fitted_to_the_price_that_the_story_tells(played):
+    report = report_in(played.folder)
+    price, settings = report["price"], played.key.settings
+    assert (report["mark"], price["budget"], price["texts"]) == ("tilt", 0.3, 200)
+    assert (settings.strength, settings.budget) == (price["strength"], 0.3) and price["expected_cost"] <= 0.3
+    assert "ready to pay 0.3 points of accuracy" in " ".join(played.stdout.split())
 
 
 def test_the_files_that_the_story_names_are_there(played):
@@ -159,7 +169,7 @@ def test_the_next_steps_are_commands_that_exist(played, tmp_path, monkeypatch):
     assert [command.split()[1] for command in commands] == "keygen protect label distill detect demo".split()
     for command in commands:
         assert command.split()[1] == "demo" or command in played.stdout
-        for name in ("queries.jsonl", "probes.jsonl"):
+        for name in ("labelled.jsonl", "queries.jsonl", "probes.jsonl"):
             (tmp_path / name).write_text('{"tokens": ["a"]}\n')
         ran = CliRunner().invoke(app, shlex.split(command)[1:])
         assert ran.exit_code == 1 and "Error: " in ran.stderr, ran.output
@@ -184,27 +194,45 @@ def test_p_values_are_written_as_people_write_them(log10, text):
 # -- a model and texts of one's own
 
 
-def test_a_tagger_of_ones_own_with_the_texts_of_a_file(tmp_path, few_keys):
+def test_a_tagger_of_ones_own_with_the_texts_of_a_file_and_the_papers_mark(tmp_path, few_keys):
     model, output = save_model(tmp_path / "model", TOKEN), tmp_path / "out"
     data = save_rows(tmp_path / "rows.jsonl", make_rows(TOKEN, 120))
-    told = play("--model", model, "--dataset", data, "--output", output, "--json")
+    told = play("--model", model, "--dataset", data, "--mark", "cosine", "--output", output, "--json")
     assert told.exit_code == 0, told.output
     report = json.loads(told.stdout)
     assert not told.stderr and report == report_in(output)
     assert (report["model"], report["dataset"], report["task"]) == (str(model), str(data), TOKEN)
-    assert (report["queries"], report["held_out"]) == (42, 36), "one split, divided"
+    assert (report["mark"], report["price"]) == ("cosine", None)
+    assert (report["queries"], report["held_out"]) == (42, 18), "one split, divided"
     assert f"drw-hf keygen {model} " in (output / "next-steps.md").read_text()
 
 
 def test_a_classifier_of_ones_own_and_an_interrupted_demo_that_is_repeated(tmp_path, monkeypatch, few_keys):
     """Two splits of a saved data set; students start from another model, whose labels have another order."""
-    model, output = save_model(tmp_path / "model", SEQUENCE), tmp_path / "out"
+    model, output = tmp_path / "model", tmp_path / "out"
+    splits = {"train": make_rows(SEQUENCE, 80, 1), "test": make_rows(SEQUENCE, 200, 2)}
+    texts, tokenizer = [row["text"] for row in splits["test"]], make_tokenizer()
+    trained = make_lively(make_model(SEQUENCE), tokenizer, texts)
+    for row, label in zip(splits["test"], draw_labels(trained, tokenizer, texts), strict=True):
+        row["label"] = label  # as right as a model that is worth protecting is
+    trained.save_pretrained(model)
+    tokenizer.save_pretrained(model)
     other = {"id2label": {0: "positive", 1: "negative"}, "label2id": {"positive": 0, "negative": 1}}
     student = save_model(tmp_path / "student", SEQUENCE, architecture="distilbert", **other)
-    splits = {"train": make_rows(SEQUENCE, 80, 1), "test": make_rows(SEQUENCE, 50, 2)}
     parts = datasets.DatasetDict({name: datasets.Dataset.from_list(rows) for name, rows in splits.items()})
     parts.save_to_disk(tmp_path / "saved")
-    line = ["--model", model, "--dataset", tmp_path / "saved", "--student", student, "--limit", 30, "--output", output]
+    line = [
+        "--model",
+        model,
+        "--dataset",
+        tmp_path / "saved",
+        "--student",
+        student,
+        "--limit",
+        100,
+        "--output",
+        output,
+    ]
 
     def interrupt(*_):
         raise KeyboardInterrupt
@@ -219,7 +247,7 @@ def test_a_classifier_of_ones_own_and_an_interrupted_demo_that_is_repeated(tmp_p
     again = play(*line)
     assert again.exit_code == 0, again.output
     report = report_in(output)
-    assert report["complete"] and (report["queries"], report["held_out"]) == (30, 30)
+    assert report["complete"] and (report["queries"], report["held_out"]) == (40, 100)
     assert f"from {student}" in again.stdout.replace("\n", " ") and f"in {model} is" in again.stdout.replace("\n", " ")
     assert (output / "note.txt").read_text() == "mine"
 

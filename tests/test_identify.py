@@ -25,12 +25,14 @@ from drw_hf import WatermarkKey, detect
 from drw_hf.detection import probe_suspect
 from drw_hf.detection.statistics.null_law import NullLaw
 from drw_hf.detection.statistics.saddlepoint import ExactTest
+from drw_hf.detection.statistics.tilt_amplitudes import TiltAmplitudes
 from drw_hf.detection.verdict import Corrections
 from drw_hf.errors import InvalidInputError, KeyMismatchError
 from drw_hf.keys.ring import KeyRing
-from drw_hf.tracing import Identification, identify
+from drw_hf.tracing import Identification, identify, laws
+from drw_hf.tracing.laws import TiltUserLaw
 from drw_hf.tracing.naming import holm, judge_users
-from drw_hf.tracing.screening import Screen, exact_statistic, last_selected
+from drw_hf.tracing.screening import Screen, TiltScreen, UserScreen, last_selected
 from drw_hf.tracing.users import SeenUsers
 from drw_hf.watermark.marking import OutputOptions, protect
 from drw_hf.watermark.tokens import Query
@@ -38,6 +40,8 @@ from small_models import TAGS
 from test_detect import SPECIAL, VOCABULARY, make_case
 
 USERS = [f"user-{number}" for number in range(2000)]
+TILT = {"mark": "tilt", "strength": 0.4, "temperature": 1.3}
+MARKS = {"cosine": {}, "tilt": TILT, "tilt, half of the words": {**TILT, "tau": 0.5}}
 
 
 def make_ring(task="token-classification", **settings):
@@ -45,8 +49,10 @@ def make_ring(task="token-classification", **settings):
     config = BertConfig(
         vocab_size=VOCABULARY, id2label=dict(enumerate(labels)), label2id={label: i for i, label in enumerate(labels)}
     )
-    settings = {"target": 1, "secret": bytes(range(32)), "special_token_ids": SPECIAL, "task": task, **settings}
-    return KeyRing.generate(config, **settings)
+    usual = {"secret": bytes(range(32)), "special_token_ids": SPECIAL, "task": task}
+    if settings.get("mark") != "tilt":
+        usual["target"] = 1
+    return KeyRing.generate(config, **{**usual, **settings})
 
 
 def make_probe(ring, *leakers, n_rows=150, epoch=None, **settings):
@@ -74,6 +80,13 @@ def probe(ring):
     return make_probe(ring, "user-1234")
 
 
+@pytest.fixture(scope="module", params=MARKS)
+def marked(request):
+    """A ring of each mark, and the probe of a student of user-1234."""
+    ring = make_ring(**MARKS[request.param])
+    return ring, make_probe(ring, "user-1234", n_rows=150 if request.param == "cosine" else 60)
+
+
 @pytest.fixture(scope="module")
 def innocent(ring):
     return make_probe(ring)
@@ -83,17 +96,20 @@ def innocent(ring):
 
 
 @pytest.mark.parametrize(
-    "task, scope, rule",
+    "task, settings",
     [
-        ("token-classification", "predicted", None),
-        ("token-classification", "all", None),
-        ("sequence-classification", "predicted", "second"),
-        ("sequence-classification", "predicted", "rarest"),
-        ("sequence-classification", "all", "keyed"),
+        ("token-classification", {"scope": "predicted"}),
+        ("token-classification", {"scope": "all"}),
+        ("sequence-classification", {"scope": "predicted", "hash_rule": "second"}),
+        ("sequence-classification", {"scope": "predicted", "hash_rule": "rarest"}),
+        ("sequence-classification", {"scope": "all", "hash_rule": "keyed"}),
+        ("token-classification", TILT),
+        ("token-classification", {**TILT, "tau": 0.5}),
+        ("sequence-classification", {**TILT, "strength": 1.0}),
     ],
 )
-def test_every_user_gets_the_p_value_that_detect_gives_for_his_key(task, scope, rule):
-    ring = make_ring(task, scope=scope, hash_rule=rule)
+def test_every_user_gets_the_p_value_that_detect_gives_for_his_key(task, settings):
+    ring = make_ring(task, **settings)
     users = USERS[:200]
     probe = make_probe(ring, "user-7", n_rows=60 if task == "token-classification" else 600)
     found = search(probe, ring, users, top=len(users))
@@ -101,9 +117,9 @@ def test_every_user_gets_the_p_value_that_detect_gives_for_his_key(task, scope, 
     by_name = {finding.user: finding for finding in found.ranking}
     for user in users[:8]:
         alone = detect(probe, key=ring.key_for(user))
-        assert by_name[user].log10_p == pytest.approx(alone.log10_p, rel=1e-9)
-        assert by_name[user].log10_bound == pytest.approx(alone.log10_bound, rel=1e-9)
-        assert by_name[user].z_score == pytest.approx(alone.z_score, rel=1e-9)
+        finding = by_name[user]
+        assert (finding.log10_p, finding.log10_bound) == (alone.log10_p, alone.log10_bound), "to the last bit"
+        assert finding.z_score == alone.z_score
         assert (found.n_tokens, found.n_probes, found.variant) == (alone.n_tokens, alone.n_probes, alone.variant)
     # The other users' p-values come from the same law of T and their own entries, as detect's do.
     assert [f.log10_p for f in found.ranking] == sorted(f.log10_p for f in found.ranking)
@@ -115,7 +131,18 @@ def test_every_user_gets_the_p_value_that_detect_gives_for_his_key(task, scope, 
     np.testing.assert_allclose(few.p_values()[others], 10.0 ** exact[others], rtol=5e-3)
 
 
-def test_all_p_values_are_close_to_the_exact_ones_and_the_result_says_how_close(ring, probe):
+@pytest.mark.parametrize("settings", [TILT, {**TILT, "tau": 0.5}, {**TILT, "frequency": 2.0}])
+@pytest.mark.parametrize("level", [0.3, 1e-3, 1e-9])
+def test_nobody_who_could_be_named_is_below_the_least_statistic(settings, level):
+    ring = make_ring(**settings)
+    law = laws.law_for(make_probe(ring, "user-3", n_rows=10), ring.template())
+    least = law.least_statistic(level)
+    assert math.log10(level) < law.null.test(least).log10_bound < 0.98 * math.log10(level)
+    assert law.null.test(law.enough(level)).log10_bound <= math.log10(level)
+
+
+def test_all_p_values_are_close_to_the_exact_ones_and_the_result_says_how_close(marked):
+    ring, probe = marked
     found = search(probe, ring, top=1)
     exact = np.array([detect(probe, key=ring.key_for(user)).z_score for user in USERS[:30]])
     z = stats.norm.isf(found.p_values()[:30])
@@ -123,7 +150,8 @@ def test_all_p_values_are_close_to_the_exact_ones_and_the_result_says_how_close(
     assert found.settings["screening_error"] < 0.02
 
 
-def test_results_do_not_depend_on_chunks_order_or_device(ring, probe):
+def test_results_do_not_depend_on_chunks_order_or_device(marked):
+    ring, probe = marked
     users = USERS[1000:1400]
     found = search(probe, ring, users)
     for settings in ({"chunk_size": 1}, {"chunk_size": 7}, {"device": "cpu"}):
@@ -161,13 +189,34 @@ def test_no_score_is_further_from_the_statistic_than_the_screen_says(device, fre
     settings = SimpleNamespace(frequency=frequency, tau=tau, law="direct")  # also finer than a key may be
     null = NullLaw(A, settings, B=B)
     screen = Screen(token_ids, A, B, frequency, tau, device)
-    keys = [rng.bytes(32) for _ in range(200)]
-    exact = np.array([exact_statistic(null, key, token_ids) for key in keys])
-    scores = screen.scores(keys)
+    ring, users = make_ring(), USERS[:200]
+    exact = np.array([null.statistic(*ring.key_for(user).entries(token_ids)) for user in users])
+    scores = screen.scores(ring.table_keys(users))
     assert np.abs(scores - exact).max() <= screen.error
     assert len(screen.scores([])) == 0
     if (frequency, tau) == (16.0, 0.5):
         assert screen.error < 0.05 * exact.std()
+
+
+@pytest.mark.parametrize("device", [None, "cpu"])
+@pytest.mark.parametrize("frequency, tau", [(16.0, 1.0), (16.0, 0.5), (250.0, 0.9), (0.3, 0.0)])
+@pytest.mark.parametrize("n_classes", [2, 5])
+def test_no_score_of_tilt_is_further_from_the_statistic_than_the_screen_says(device, frequency, tau, n_classes):
+    rng = np.random.default_rng(0)
+    token_ids = np.sort(rng.choice(np.arange(4, VOCABULARY), 300, replace=False))
+    A = rng.standard_normal((300, n_classes)) ** 3 * (rng.random((300, n_classes)) < 0.6)  # some have no amplitude
+    labels = [str(number) for number in range(n_classes)]
+    config = BertConfig(vocab_size=VOCABULARY, id2label=dict(enumerate(labels)))
+    settings = {"mark": "tilt", "temperature": 1.0, "frequency": frequency, "tau": tau}
+    ring = KeyRing.generate(config, task="token-classification", special_token_ids=SPECIAL, **settings)
+    law = TiltUserLaw(TiltAmplitudes(token_ids, A, 900, ""), ring.template(), "drw-tilt-1", device)
+    users = USERS[:60]
+    exact = np.array([law.exact(ring.key_for(user)) for user in users])
+    scores = law.screen.scores(*(ring.table_keys(users, domain=domain) for domain in law.domains))
+    assert np.abs(scores - exact).max() <= law.screen.error
+    if frequency == 16.0:
+        assert law.screen.error < 0.05 * exact.std()
+    assert len(law.screen.scores(*([] for _ in law.domains))) == 0
 
 
 def test_scores_that_say_nothing_cost_time_and_not_exactness(ring, probe, monkeypatch):
@@ -188,12 +237,33 @@ def test_scores_that_say_nothing_cost_time_and_not_exactness(ring, probe, monkey
 # -- who it was
 
 
-def test_one_leaker_is_found_among_two_thousand(ring, probe):
+def test_one_leaker_is_found_among_two_thousand(marked):
+    ring, probe = marked
     found = search(probe, ring)
     assert found.verdict == "identified" and [finding.user for finding in found.leakers] == ["user-1234"]
     assert found.leakers[0].p_corrected < 1e-6 and found.ranking[0] == found.leakers[0] and len(found.ranking) == 20
     assert "'user-1234'" in found.explanation and found.tokens_needed is None
     assert str(found).startswith("identified: user-1234 (z ")
+
+
+def test_a_student_that_gives_labels_alone_is_traced_by_tilt_and_needs_the_victim():
+    ring = make_ring(**TILT)
+    rows, clean, _, served = make_case(ring.key_for("user-7"), label_kind="hard", noise=0.0)
+    labels = list(torch.nn.functional.one_hot(served.argmax(-1), 4).float().numpy())
+    found = search(probe_suspect(labels, rows, key=ring.template(), victim=clean), ring)
+    assert [finding.user for finding in found.leakers] == ["user-7"] and found.variant == "labels-victim"
+    assert found.statistic == "drw-tilt-1" and found.settings["target_label"] == ""
+    with pytest.raises(InvalidInputError, match="victim="):
+        search(probe_suspect(labels, rows, key=ring.template()), ring)
+
+
+def test_a_reference_stands_in_for_the_victim(marked):
+    ring, probe = marked
+    rows, clean, answers, _ = make_case(ring.key_for("user-7"), 100)
+    found = identify(answers, rows, ring=ring, users=USERS, reference=clean, progress=False)
+    assert [finding.user for finding in found.leakers] == ["user-7"] and found.probe.reference is not None
+    with pytest.raises(InvalidInputError, match="leave them out"):
+        search(probe, ring, reference=clean)
 
 
 def test_two_leakers_are_both_named(ring):
@@ -209,8 +279,9 @@ def test_more_leakers_than_are_ranked_are_all_named(ring):
     assert {finding.user for finding in found.leakers} == set(leakers) and len(found.ranking) == 1
 
 
-def test_nobody_is_named_for_an_innocent_suspect(ring):
-    found = search(make_probe(ring, n_rows=400), ring)
+def test_nobody_is_named_for_an_innocent_suspect(marked):
+    ring, _ = marked
+    found = search(make_probe(ring, n_rows=400 if ring.settings.mark == "cosine" else 150), ring)
     assert found.verdict == "nobody" and found.leakers == [] and "2,000 users" in found.explanation
     assert found.ranking[0].p_corrected > 1e-3 and str(found).startswith("nobody: 2,000 users searched")
 
@@ -219,9 +290,15 @@ def test_the_leaker_is_nobody_when_he_is_not_searched(ring, probe):
     assert search(probe, ring, USERS[:1000]).leakers == []
 
 
-def test_p_values_of_other_users_are_uniform(ring, innocent):
+@pytest.mark.parametrize("mark", ["cosine", "tilt"])
+def test_p_values_of_other_users_are_uniform(mark):
     """20,000 users who leaked nothing, at a binomial and a KS test of level 1e-4; the names are fixed."""
-    found = search(innocent, ring, (f"customer {number}" for number in range(20_000)))
+    ring = make_ring(**MARKS[mark])
+    found = search(
+        make_probe(ring, n_rows=150 if mark == "cosine" else 40),
+        ring,
+        (f"customer {number}" for number in range(20_000)),
+    )
     values = found.p_values()
     assert found.leakers == [] and values.shape == (20_000,)
     for level in (1e-1, 1e-2, 1e-3):
@@ -337,21 +414,29 @@ def test_a_leaker_on_the_declared_list_is_said_to_be_declared(tmp_path, probe):
 # -- thin evidence
 
 
-def test_too_few_tokens_are_undecided_and_say_how_many_it_takes(ring):
-    for n_rows, length in ((3, 12), (1, 5)):
+@pytest.mark.parametrize("mark, enough_for_a_test", [("cosine", (3, 12)), ("tilt", (1, 8))])
+def test_too_few_tokens_are_undecided_and_say_how_many_it_takes(mark, enough_for_a_test):
+    ring = make_ring(**MARKS[mark])
+    for n_rows, length in (enough_for_a_test, (1, 5)):
         found = search(make_probe(ring, "user-3", n_rows=n_rows, length=length), ring)
         assert found.verdict == "undecided" and found.leakers == [] and found.tokens_needed > found.n_tokens
         assert f"{found.tokens_needed:,}" in found.explanation and "2,000 users" in found.explanation
         str(found)
     assert found.n_tokens == 3 and found.ranking == [] and (found.p_values() == 1.0).all()
+
+
+def test_the_more_users_the_more_tokens_it_takes(ring):
     few = make_probe(ring, "user-3", n_rows=3)
     assert search(few, ring, USERS[:10]).tokens_needed < search(few, ring).tokens_needed
 
 
-def test_a_suspect_that_says_nothing_leaves_it_undecided(ring):
+def test_a_suspect_that_says_nothing_leaves_it_undecided(marked):
+    ring, _ = marked
     rows, clean, _, _ = make_case(ring.template(), 30)
     same = [np.full_like(answer, 0.25) + np.eye(4, dtype=np.float32)[1] * 0.004 for answer in clean]
     same = [answer / answer.sum(-1, keepdims=True) for answer in same]
+    if ring.settings.mark == "tilt":  # it would take preferring a class for a mark of all words
+        same = [np.full_like(answer, 0.25) for answer in clean]
     found = identify(same, rows, ring=ring, users=USERS, victim=clean, progress=False)
     assert found.verdict == "undecided" and "nothing points at anybody" in found.explanation
     assert found.tokens_needed is None and (found.p_values() == 1.0).all()
@@ -422,15 +507,16 @@ def killed_after(users, number):
     raise Killed
 
 
-def test_a_search_that_was_killed_goes_on_and_finds_the_same(ring, probe, tmp_path, monkeypatch):
+def test_a_search_that_was_killed_goes_on_and_finds_the_same(marked, tmp_path, monkeypatch):
+    ring, probe = marked
     expected = search(probe, ring)
     path = tmp_path / "search" / "progress.sqlite"
     with pytest.raises(Killed):
         search(probe, ring, killed_after(USERS, 1000), chunk_size=300, resume=path)
     assert path.stat().st_mode & 0o077 == 0
     scored = []
-    scores = Screen.scores
-    monkeypatch.setattr(Screen, "scores", lambda self, keys: scored.append(len(keys)) or scores(self, keys))
+    scores = UserScreen.scores
+    monkeypatch.setattr(UserScreen, "scores", lambda self, *keys: scored.append(len(keys[0])) or scores(self, *keys))
     found = search(probe, ring, chunk_size=700, resume=path)  # in other chunks, too
     assert sum(scored) == 1100
     assert found.ranking == expected.ranking and found.leakers == expected.leakers
@@ -439,6 +525,18 @@ def test_a_search_that_was_killed_goes_on_and_finds_the_same(ring, probe, tmp_pa
     again = search(probe, ring, [*USERS, "one more"], resume=path)
     assert sum(scored) == 1 and again.n_users == 2001
     assert [(f.user, f.log10_p) for f in again.ranking] == [(f.user, f.log10_p) for f in expected.ranking]
+
+
+def test_a_search_is_not_resumed_by_another_statistic(tmp_path, monkeypatch):
+    ring = make_ring(**TILT)
+    probe, path = make_probe(ring, "user-7", n_rows=60), tmp_path / "progress.sqlite"
+    search(probe, ring, USERS[:100], resume=path)
+    assert search(probe, ring, USERS[:100], resume=path).statistic == "drw-tilt-1"
+    monkeypatch.setattr(TiltUserLaw, "versions", ("drw-tilt-2",))
+    with pytest.raises(InvalidInputError, match="another search"):
+        search(probe, ring, USERS[:100], resume=path)
+    monkeypatch.setattr(TiltUserLaw, "versions", ("drw-tilt-1", "drw-tilt-2"))
+    assert search(probe, ring, USERS[:100], resume=path).statistic == "drw-tilt-1", "the version that it began with"
 
 
 def test_a_file_of_another_search_is_refused(ring, probe, innocent, tmp_path):
@@ -471,7 +569,8 @@ def test_a_file_of_another_search_is_refused(ring, probe, innocent, tmp_path):
 # -- keeping and showing
 
 
-def test_a_result_survives_saving(ring, probe, tmp_path):
+def test_a_result_survives_saving(marked, tmp_path):
+    ring, probe = marked
     found = search(probe, ring)
     found.save(tmp_path / "found" / "leak.json")
     again = Identification.load(tmp_path / "found" / "leak.json")
@@ -479,7 +578,8 @@ def test_a_result_survives_saving(ring, probe, tmp_path):
     np.testing.assert_array_equal(again.p_values(), found.p_values())
     assert search(again.probe, ring).ranking == found.ranking and again.probe_digest == probe.digest()
     document = json.loads((tmp_path / "found" / "leak.json").read_text())
-    assert document["statistic"] == "drw-exact-2" and document["versions"]["drw_hf"] and document["n_users"] == 2000
+    assert document["statistic"] == ("drw-tilt-1" if ring.settings.mark == "tilt" else "drw-exact-2")
+    assert document["versions"]["drw_hf"] and document["n_users"] == 2000
     for file in (tmp_path / "found").iterdir():
         content = file.read_bytes()
         assert ring.secret not in content and ring.secret.hex().encode() not in content
@@ -603,6 +703,19 @@ def test_a_probe_of_the_memory_test_is_referred_to_detect(ring, probe):
         search(logged, ring)
 
 
+def test_logged_labels_of_tilt_are_not_drawn_and_change_nothing():
+    ring = make_ring(**TILT)
+    probe = make_probe(ring, "user-7", n_rows=60)
+    logged = dataclasses.replace(probe, logged=np.zeros(len(probe.rows), np.int64))
+    assert search(logged, ring, USERS[:100]).ranking == search(probe, ring, USERS[:100]).ranking
+
+
+def test_a_mark_that_no_search_is_written_for_is_referred_to_detect(ring, probe, monkeypatch):
+    monkeypatch.setattr(laws, "LAWS", {})
+    with pytest.raises(InvalidInputError, match=r"'cosine'.*key_for"):
+        search(probe, ring)
+
+
 def test_a_class_that_nobody_predicts_is_an_error_as_it_is_for_detect(ring):
     rows, clean, marked, _ = make_case(ring.template(), n_rows=20)
     never = [np.delete(answer, 1, axis=1) for answer in clean]
@@ -611,12 +724,16 @@ def test_a_class_that_nobody_predicts_is_an_error_as_it_is_for_detect(ring):
         identify(marked, rows, ring=ring, users=USERS, victim=never, progress=False)
 
 
-def test_an_error_while_scoring_shows_no_key(ring, probe, monkeypatch):
-    def fail(self, table_keys):
+@pytest.mark.parametrize("screen", [Screen, TiltScreen])
+def test_an_error_while_scoring_shows_no_key(screen, monkeypatch):
+    def fail(self, *table_keys):
         raise MemoryError("no memory left")
 
-    monkeypatch.setattr(Screen, "_score", fail)
-    secrets = {ring.secret, *ring.table_keys(USERS[:10])}
+    monkeypatch.setattr(screen, "_score", fail)
+    ring = make_ring(**({**TILT, "tau": 0.5} if screen is TiltScreen else {}))
+    probe = make_probe(ring, "user-7", n_rows=30)
+    domains = ("direct/tables", "tilt/phases", "tilt/selection")
+    secrets = {ring.secret, *(key for one in domains for key in ring.table_keys(USERS[:10], domain=one))}
     with pytest.raises(MemoryError) as caught:
         search(probe, ring, USERS[:10])
     assert caught.value.__context__ is None

@@ -107,8 +107,10 @@ def test_the_derivation_is_as_documented_transcribed_anew():
 @given(users=st.lists(names, min_size=1, max_size=5))
 def test_table_keys_are_those_of_the_users_keys(users):
     for epoch in (0, 1):
-        expected = [derivation.subkey(TWO.key_for(user, epoch).secret, "direct/tables") for user in users]
-        assert TWO.table_keys(users, epoch) == expected
+        for domain in ("direct/tables", "tilt/phases"):
+            expected = [derivation.subkey(TWO.key_for(user, epoch).secret, domain) for user in users]
+            assert TWO.table_keys(users, epoch, domain) == expected
+        assert TWO.table_keys(users, epoch) == TWO.table_keys(users, epoch, "direct/tables")
 
 
 @given(secret=st.binary(min_size=32, max_size=32), domain=st.text(st.characters(codec="ascii")))

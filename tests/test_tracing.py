@@ -1,6 +1,7 @@
 """Who leaked, end to end: students that are really trained on what users of a ring were answered.
 
-The always-on part has a small tagger, a student of one user and one of two; the full one is marked slow.
+The always-on part has a small tagger, a student of one user, one of two, and one of hard labels of the mark tilt;
+the full one is marked slow.
 """
 
 import json
@@ -146,6 +147,51 @@ def test_one_or_several_are_named_among_ten_thousand_and_nobody_else(folder):
         assert sorted(finding.user for finding in found.leakers) == leakers
         others = np.array([user not in leakers for user in users])
         assert stats.kstest(found.p_values()[others], "uniform").pvalue > 1e-3
+
+
+# -- tilt
+
+
+@pytest.fixture(scope="module")
+def tilted(theft):
+    """A ring of tilt, and a theft whose queries the victim was not trained on."""
+    fresh = tracing.with_fresh_queries(theft)
+    return fresh, make_ring(fresh, USERS, mark="tilt", strength=0.5, temperature=1.2)
+
+
+def test_the_user_whose_hard_labels_were_learned_is_named_among_thousands(tilted, folder, tmp_path):
+    theft, ring = tilted
+    student = leak(theft, ring, ONE, folder, epochs=4, label_kind="hard")
+    found = search(theft, ring, USERS, student, folder, theft.queries)
+    assert [finding.user for finding in found.leakers] == ONE and found.leakers[0].declared and found.committed
+    assert found.leakers[0].log10_corrected < -6 and found.statistic == "drw-tilt-1"
+    others = np.delete(found.p_values(), USERS.index(*ONE))
+    assert stats.kstest(others, "uniform").pvalue > 1e-3
+    # By its labels alone, and with the key alone, which is all that others need:
+    by_labels = identify(tracing.labels_of_probe(found), ring=ring, users=USERS, progress=False)
+    assert [finding.user for finding in by_labels.leakers] == ONE and by_labels.variant == "labels-victim"
+    key = ring.key_for(*ONE)
+    assert verify_proof(ring.prove(*ONE, USERS), key, ring.commitment())
+    alone = detect(found.probe, key=key, keys_tried=len(USERS))
+    assert alone.log10_bound == pytest.approx(found.leakers[0].log10_corrected)
+    alone.save(tmp_path / "evidence.json")
+    assert not verify_evidence(tmp_path / "evidence.json", key=key).failed
+
+
+def test_nobody_is_named_by_tilt_for_an_innocent_model(tilted, innocent):
+    _, ring = tilted
+    found = identify(innocent.probe, ring=ring, users=USERS, progress=False)
+    assert found.leakers == [] and stats.kstest(found.p_values(), "uniform").pvalue > 1e-3
+
+
+@pytest.mark.slow
+def test_the_leaker_of_hard_labels_is_named_among_ten_thousand_and_nobody_else(folder):
+    users = [f"user {number}" for number in range(10_000)]
+    record = tracing.of_tilt(users, ["user 4711"], folder, seed=204)
+    assert 0.0 < record["strength"] < 1.0 < record["temperature"]
+    for where in ("unseen, scores", "queries, scores", "queries, labels"):
+        assert record[where]["named"] == [True] and record[where]["innocents_named"] == 0
+        assert record[where]["others"]["ks_p"] > 1e-3
 
 
 # -- users who share the paper's matrix

@@ -39,6 +39,7 @@ def identify(
     epoch: shared.Epoch = None,
     *,
     own: shared.OwnModel,
+    reference: shared.Reference = None,
     tries: shared.Tries,
     top: Annotated[int, shared.count_option("Rank so many of the strongest users.")] = 5,
     label_map: shared.LabelMap = None,
@@ -83,6 +84,7 @@ def identify(
     with resumable():
         result = tracing.identify(
             **asked,
+            reference=reference,
             texts=rows,
             ring=opened,
             users=users,

@@ -77,9 +77,9 @@ def keygen(
     With --ring it is one secret from which every user gets a key of his own: see drw-hf ring and drw-hf identify.
 
     \b
-    Example: drw-hf keygen my-classifier --budget 0.3 --data labelled.csv --output my-tilt-key
+    Example: drw-hf keygen my-classifier --budget 0.3 --data labelled.csv --output my-key
     Example: drw-hf keygen my-classifier --strength 0.3 --temperature 1.4 --output my-next-key
-    Example: drw-hf keygen my-classifier --target positive --output my-key
+    Example: drw-hf keygen my-classifier --target positive --output paper-key
     Example: drw-hf keygen my-classifier --ring --target positive --output my-ring
     """
     from ..asking.models import load_clean, load_config, load_tokenizer

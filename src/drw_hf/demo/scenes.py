@@ -18,13 +18,14 @@ from ..experiments.corpus import SENTIMENTS, TAGS, make_sentiment_corpus, make_t
 from ..experiments.theft import small_bert, train_on_gold
 from ..keys.binding import labels_of, task_of
 from ..keys.choices import Task
+from ..keys.settings import PAPERS_MARK
 from ..watermark import WatermarkedConfig
 from .story import TOKEN
 
 if TYPE_CHECKING:
     from .play import Stages
 
-ROWS = {"victim": 2500, "queries": 4000, "innocent": 2500, "probes": 1500}  # of the corpus
+ROWS = {"victim": 2500, "pricing": 1500, "queries": 4000, "innocent": 2500, "probes": 1500}  # of the corpus
 LIMIT = 2000  # rows of each kind, of a data set
 VICTIM_EPOCHS = 4
 MAX_LENGTH = 128  # tokens after which texts of a data set are cut
@@ -42,7 +43,8 @@ class Scene:
     task: Task
     tokenizer: Any
     victim: Any  # the clean model
-    target: str
+    target: str | None  # the class that carries the paper's mark; None for the mark tilt, which every class carries
+    pricing: datasets.Dataset  # the owner's own, by which he chooses how strong the mark is
     queries: datasets.Dataset  # what the thief asks; it has no right labels for them
     schooling: datasets.Dataset  # what the innocent model learns from
     probes: datasets.Dataset  # what nobody was trained on
@@ -70,7 +72,7 @@ def asking_options(work: str) -> AskingOptions:
     return {"max_length": MAX_LENGTH, "batch_size": 64, "cache_dir": work, "progress": False}
 
 
-def corpus_scene(task: Task, work: str, stages: "Stages", *, limit: int | None, seed: int) -> Scene:
+def corpus_scene(task: Task, work: str, stages: "Stages", *, mark: str, limit: int | None, seed: int) -> Scene:
     """A tagger or classifier of the package's own corpus, trained on the spot."""
     sizes = {part: min(size, limit or size) for part, size in ROWS.items()}
     total = sum(sizes.values())
@@ -90,8 +92,8 @@ def corpus_scene(task: Task, work: str, stages: "Stages", *, limit: int | None, 
         victim = small_bert(task, len(tokenizer), seed, labels=labels)
         train_on_gold(task, tokenizer, parts["victim"], work, seed, VICTIM_EPOCHS, victim)
     source = {"model": None, "dataset": None, "victim": f"A small {kind}, trained on {sizes['victim']:,} sentences,"}
-    texts = parts["queries"], parts["innocent"], parts["probes"]
-    return Scene(task, tokenizer, victim, target, *texts, work, source)
+    texts = parts["pricing"], parts["queries"], parts["innocent"], parts["probes"]
+    return Scene(task, tokenizer, victim, target if mark == PAPERS_MARK else None, *texts, work, source)
 
 
 @dataclass(frozen=True)
@@ -106,7 +108,14 @@ class OwnTexts:
 
 
 def own_scene(
-    model: str, texts: OwnTexts, work: str, *, task: Task | None = None, student: str | None = None, seed: int = 0
+    model: str,
+    texts: OwnTexts,
+    work: str,
+    *,
+    mark: str,
+    task: Task | None = None,
+    student: str | None = None,
+    seed: int = 0,
 ) -> Scene:
     """A trained model and texts from folders or the Hub."""
     config = load_config(model)
@@ -125,15 +134,22 @@ def own_scene(
     if tokenizer.pad_token is None:
         raise UnsupportedModelError(f"the tokenizer in {model} has no padding token; set one and save it")
     train, held_out = (
-        plain_rows(rows.shuffle(seed).select(range(min(len(rows), most))), texts, task, labels)
-        for rows, most in zip(two_parts(texts, seed), (2 * texts.limit, texts.limit), strict=True)
+        plain_rows(rows.shuffle(seed).select(range(min(len(rows), 2 * texts.limit))), texts, task, labels)
+        for rows in two_parts(texts, seed)
     )
-    half = len(train) // 2
-    queries, schooling = train.select(range(half)), train.select(range(half, len(train)))
-    answers = label_with_teacher(victim, queries, tokenizer, **asking_options(work))
-    target = most_predicted(answers[LABELS][:], labels)
+    (queries, schooling), (pricing, probes) = halves(train), halves(held_out)
+    target = None
+    if mark == PAPERS_MARK:
+        answers = label_with_teacher(victim, queries, tokenizer, **asking_options(work))
+        target = most_predicted(answers[LABELS][:], labels)
     source = {"model": model, "dataset": texts.name, "victim": f"The model in {model}"}
-    return Scene(task, tokenizer, victim, target, queries, schooling, held_out, work, source, student)
+    return Scene(task, tokenizer, victim, target, pricing, queries, schooling, probes, work, source, student)
+
+
+def halves(rows: datasets.Dataset) -> tuple[datasets.Dataset, datasets.Dataset]:
+    """The first half of the rows, and the second."""
+    half = len(rows) // 2
+    return rows.select(range(half)), rows.select(range(half, len(rows)))
 
 
 def two_parts(texts: OwnTexts, seed: int) -> tuple[datasets.Dataset, datasets.Dataset]:

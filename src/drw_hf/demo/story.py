@@ -26,6 +26,7 @@ def tell(report: dict[str, Any]) -> str:
         **report,
         things=things,
         items=items,
+        priced=price(report["price"], things),
         unit="words" if tagger else "texts",
         same=math.floor(1000 * report["service"]["same_label"]) / 1000,  # so that 100.0% is all of them
         probed=f"{probes:,} new {things}" if tagger else f"the {probes:,} {things} of the service's log",
@@ -39,6 +40,18 @@ def tell(report: dict[str, Any]) -> str:
         if "\n  " in f"\n{paragraph}"  # a table or a list
         else textwrap.fill(paragraph, 80, break_long_words=False, break_on_hyphens=False)
         for paragraph in told.strip("\n").split("\n\n")
+    )
+
+
+def price(paid: dict[str, Any] | None, things: str) -> str:
+    """What the owner was ready to pay for the mark, and pays; nothing for a mark without a price."""
+    if paid is None:
+        return ""
+    return (
+        f" Its owner is ready to pay {paid['budget']:g} points of accuracy. So the strength of the mark was chosen "
+        f"beforehand, on {paid['texts']:,} {things} of his own and with {paid['keys']} keys that were thrown away: it "
+        f"costs {paid['expected_cost']:.2f} points as expected, and {paid['measured_cost']:.2f} ± "
+        f"{paid['measured_error']:.2f} as counted there."
     )
 
 
@@ -71,7 +84,7 @@ def commands(source: dict[str, Any]) -> list[str]:
     """How to go on with a model of one's own."""
     model = source["model"] or "MODEL"
     return [
-        f"drw-hf keygen {model} --target LABEL --output my-key",
+        f"drw-hf keygen {model} --budget 0.3 --data labelled.jsonl --output my-key",
         f"drw-hf protect {model} --key my-key --output my-protected",
         "drw-hf label my-protected queries.jsonl --key my-key --output answers",
         f"drw-hf distill answers --student {model} --output student",
@@ -81,7 +94,11 @@ def commands(source: dict[str, Any]) -> list[str]:
 
 def next_steps(source: dict[str, Any], task: str) -> str:
     """The page of that name."""
-    rows = '{"tokens": ["Ada", "wrote", "it"]}' if task == TOKEN else '{"text": "a film worth seeing"}'
+    rows, labelled = (
+        ('{"tokens": ["Ada", "wrote", "it"]}', '{"tokens": ["Ada", "wrote", "it"], "tags": ["NNP", "VBD", "PRP"]}')
+        if task == TOKEN
+        else ('{"text": "a film worth seeing"}', '{"text": "a film worth seeing", "label": "positive"}')
+    )
     again = f" --task {task}" if task != TOKEN and not source["model"] else ""
     page = (HERE / "next-steps.md").read_text(encoding="utf-8")
-    return page.format(rows=rows, again=again, commands=commands(source))
+    return page.format(rows=rows, labelled=labelled, again=again, commands=commands(source))

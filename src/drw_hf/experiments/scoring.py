@@ -32,26 +32,26 @@ def score_probe(
     """
     y = served(probe, served_with or key)
     record: dict[str, Any] = {
-        "exact": _tested(dataclasses.replace(probe, gold=None, logged=None), key),
-        "blind": _tested(dataclasses.replace(probe, victim=None, gold=None, logged=None), key),
+        "exact": tested(dataclasses.replace(probe, gold=None, logged=None), key),
+        "blind": tested(dataclasses.replace(probe, victim=None, gold=None, logged=None), key),
         "p_snr": {way: _p_snr(probe, key, way, kept) for way in ("victim", "gold", "all")},
         "jsd": jsd(probe.suspect, y),
         "power": _power(probe, key),
     }
     if probe.logged is not None:
-        record["memory"] = _tested(dataclasses.replace(probe, gold=None), key)
+        record["memory"] = tested(dataclasses.replace(probe, gold=None), key)
     if curve and record["p_snr"]["victim"] is not None:  # else there is nothing to show
         record["curve"] = _curve(probe, key, y)
     return record
 
 
-def _tested(probe: Probe, key: WatermarkKey) -> dict[str, Any]:
-    """A test's figures; where there is nothing to test, the reason."""
+def tested(probe: Probe, key: WatermarkKey, *, spectrum: bool = False) -> dict[str, Any]:
+    """A test's figures, with ``spectrum`` P_snr, too; where there is nothing to test, the reason."""
     try:
         found = verdict_on(probe, key, Corrections(), LEVEL)
     except InvalidInputError as reason:
         return {"z": 0.0, "log10_p": 0.0, "log10_bound": 0.0, "why": str(reason)}
-    return {
+    figures: dict[str, Any] = {
         "z": round(found.z_score, 3),
         "log10_p": round(found.log10_p, 3),
         "log10_bound": round(found.log10_bound, 3),
@@ -60,6 +60,9 @@ def _tested(probe: Probe, key: WatermarkKey) -> dict[str, Any]:
         "n_effective": round(found.n_effective, 1),
         "verdict": found.verdict,
     }
+    if spectrum:
+        figures |= {"statistic": found.statistic, "p_snr": None if found.p_snr is None else round(found.p_snr, 3)}
+    return figures
 
 
 def _power(probe: Probe, key: WatermarkKey) -> dict[str, float]:

@@ -2,7 +2,7 @@
 
 import dataclasses
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,7 +26,7 @@ _BATCH = 64
 
 
 @dataclass(frozen=True)
-class _Batch:
+class AskedBatch:
     """Some rows as the model saw them: its logits are computed once, and marked as often as there are keys."""
 
     query: Query
@@ -40,9 +40,9 @@ def serve(victim: torch.nn.Module, tokenizer: Any, corpus: Corpus, keys: Sequenc
     Both as this package serves hard labels (marked answers are drawn) and, as `ALL_DRAWN`, as the paper's code
     measures them.
     """
-    batches = list(_asked(victim, tokenizer, corpus))
-    probabilities = np.concatenate([_items(batch, batch.logits.softmax(-1)) for batch in batches])
-    calibration = calibration_error(probabilities, _gold(corpus, batches))
+    batches = list(asked_batches(victim, tokenizer, corpus))
+    probabilities = np.concatenate([items_of(batch, batch.logits.softmax(-1)) for batch in batches])
+    calibration = calibration_error(probabilities, right_labels(corpus, batches))
     record: dict[str, Any] = {"ece": calibration.ece, "confidence": calibration.confidence, "n": calibration.n}
     record["clean"] = figures_of_merit(corpus, _labels(batches))
     ways: dict[str, tuple[OutputOptions, dict[str, float]]] = {
@@ -66,7 +66,8 @@ def serve(victim: torch.nn.Module, tokenizer: Any, corpus: Corpus, keys: Sequenc
 
 
 @torch.no_grad()
-def _asked(victim: torch.nn.Module, tokenizer: Any, corpus: Corpus) -> Any:
+def asked_batches(victim: torch.nn.Module, tokenizer: Any, corpus: Corpus) -> Iterator[AskedBatch]:
+    """The victim's logits for the rows that a corpus is evaluated on."""
     teacher = as_predictor(victim, tokenizer, task=corpus.task.kind)
     assert isinstance(teacher, ModelPredictor)  # the victim is a model in this process
     columns = list(corpus.task.columns)
@@ -76,10 +77,10 @@ def _asked(victim: torch.nn.Module, tokenizer: Any, corpus: Corpus) -> Any:
         encoding = teacher.encode(some)
         query = Query(encoding["input_ids"], encoding["attention_mask"], encoding.get("token_type_ids"))
         units = teacher.units(some, encoding) if corpus.task.kind == "token-classification" else None
-        yield _Batch(query, victim(**encoding.to(victim.device)).logits.float().cpu(), units)
+        yield AskedBatch(query, victim(**encoding.to(victim.device)).logits.float().cpu(), units)
 
 
-def _labels(batches: Sequence[_Batch], key: WatermarkKey | None = None, options: Any = None) -> list[Any]:
+def _labels(batches: Sequence[AskedBatch], key: WatermarkKey | None = None, options: Any = None) -> list[Any]:
     """The label of every row, or of every word; −1 for words beyond the model's limit."""
     found: list[Any] = []
     for batch in batches:
@@ -90,7 +91,7 @@ def _labels(batches: Sequence[_Batch], key: WatermarkKey | None = None, options:
     return found
 
 
-def _items(batch: _Batch, values: torch.Tensor) -> np.ndarray:
+def items_of(batch: AskedBatch, values: torch.Tensor) -> np.ndarray:
     """The entries of texts, or of words that have an answer."""
     if batch.units is None:
         return values.numpy()
@@ -99,7 +100,7 @@ def _items(batch: _Batch, values: torch.Tensor) -> np.ndarray:
     )
 
 
-def _gold(corpus: Corpus, batches: Sequence[_Batch]) -> np.ndarray:
+def right_labels(corpus: Corpus, batches: Sequence[AskedBatch]) -> np.ndarray:
     """The right labels of all items that have an answer."""
     gold = corpus.evaluation[corpus.task.gold][:]
     if batches[0].units is None:

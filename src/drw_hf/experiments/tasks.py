@@ -84,12 +84,16 @@ class Corpus:
 
 @functools.cache
 def load_corpus(name: str, data: str | None = None, rows: int | None = None, evaluated: int | None = None) -> Corpus:
-    """The corpus of a task of `TASKS`: at the most so many training rows and rows to evaluate on.
+    """The corpus of a task of `TASKS`; see :func:`read_corpus`."""
+    return read_corpus(TASKS[name], data, rows, evaluated)
+
+
+def read_corpus(task: Task, data: str | None = None, rows: int | None = None, evaluated: int | None = None) -> Corpus:
+    """The corpus of a task: at the most so many training rows and rows to evaluate on.
 
     ``data`` is a folder with a folder for each data set, each with ``train``, ``validation`` and ``test`` as
     ``.jsonl.gz`` or ``.jsonl``; without it, the Hub is asked.
     """
-    task = TASKS[name]
     found = _from_hub(task) if data is None else _from_folder(task, Path(data))
     wanted = [*task.columns, task.gold]
     for split, part in found.items():

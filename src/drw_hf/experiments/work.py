@@ -66,8 +66,8 @@ class Workshop:
         """The tokenizer of victim and students, or of the other encoder."""
         shape, path = self.profile.encoder, self._pretrained(encoder)
         if path is not None:
-            return _pretrained_tokenizer(path, shape.max_length)
-        return _own_tokenizer(self.corpus(task), shape.vocabulary, shape.max_length)
+            return pretrained_tokenizer(path, shape.max_length)
+        return own_tokenizer(self.corpus(task), shape.vocabulary, shape.max_length)
 
     def new_model(self, task: str, seed: int, encoder: str | None = None) -> torch.nn.Module:
         """An untrained model: a pretrained encoder with a fresh head, or all from scratch."""
@@ -187,7 +187,7 @@ class Workshop:
         key = self.key(victim, student)
         record: dict[str, Any] = {}
         asked = corpus.queries.select(range(round(student.queries * student.share * len(corpus.queries))))
-        with _written_whole(self.path(job)) as folder:
+        with written_whole(self.path(job)) as folder:
             for where, rows in (("queries", asked), ("unseen", corpus.unseen)):
                 probe = probe_suspect(
                     suspect,
@@ -230,28 +230,15 @@ class Workshop:
 
     # -- training
 
-    def _arguments(self, settings: Training, seed: int) -> dict[str, Any]:
-        return {
-            "epochs": settings.epochs,
-            "seed": seed,
-            "learning_rate": settings.learning_rate,
-            "weight_decay": settings.weight_decay,
-            "per_device_train_batch_size": settings.batch_size,
-            "per_device_eval_batch_size": 64,
-            "train_sampling_strategy": "group_by_length",
-            "use_cpu": False,
-            "max_length": self.profile.encoder.max_length,
-        }
-
     def _on_gold(self, job: Job, rows: Dataset, settings: Training, seed: int) -> torch.nn.Module:
-        arguments = self._arguments(settings, seed)
+        arguments = training_arguments(settings, seed, self.profile.encoder.max_length)
         arguments["best_on"] = self.corpus(job.task).validation if settings.keep == "best" else None
         kind, model, tokenizer = TASKS[job.task].kind, self.new_model(job.task, seed), self.tokenizer(job.task)
         return self._trained(job, model, train_on_gold, kind, tokenizer, rows, model=model, **arguments)
 
     def _distilled(self, job: Job, student: Student, rows: Dataset, settings: Training) -> torch.nn.Module:
         corpus, teacher, mode = self.corpus(job.task), self.victim(job.task), MODES[student.mode]
-        arguments = self._arguments(settings, student.seed)
+        arguments = training_arguments(settings, student.seed, self.profile.encoder.max_length)
         arguments["label_kind"] = "soft" if student.labels == "soft" else "hard"
         drawn = student.teacher == WATERMARKED and student.labels == "hard"
         if student.teacher == WATERMARKED:
@@ -298,9 +285,24 @@ class Workshop:
         self.folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=self.folder) as scratch:
             train(*arguments, scratch, **settings)
-        with _written_whole(self.path(job)) as folder:
+        with written_whole(self.path(job)) as folder:
             model.to("cpu").save_pretrained(folder)
         return model.eval().to(PartialState().device)
+
+
+def training_arguments(settings: Training, seed: int, max_length: int) -> dict[str, Any]:
+    """What :func:`train_on_gold` and :func:`distil` are told of a training."""
+    return {
+        "epochs": settings.epochs,
+        "seed": seed,
+        "learning_rate": settings.learning_rate,
+        "weight_decay": settings.weight_decay,
+        "per_device_train_batch_size": settings.batch_size,
+        "per_device_eval_batch_size": 64,
+        "train_sampling_strategy": "group_by_length",
+        "use_cpu": False,
+        "max_length": max_length,
+    }
 
 
 @torch.no_grad()
@@ -321,14 +323,15 @@ def divergence_everywhere(
 
 
 @functools.cache
-def _pretrained_tokenizer(path: str, limit: int) -> Any:
+def pretrained_tokenizer(path: str, limit: int) -> Any:
+    """The tokenizer of a pretrained encoder, which cuts texts at a limit."""
     tokenizer = AutoTokenizer.from_pretrained(path, add_prefix_space=True)
     tokenizer.model_max_length = min(limit, tokenizer.model_max_length)
     return tokenizer
 
 
 @functools.cache
-def _own_tokenizer(corpus: Corpus, vocabulary: int, limit: int) -> Any:
+def own_tokenizer(corpus: Corpus, vocabulary: int, limit: int) -> Any:
     """A BERT-like tokenizer, lower-cased, whose word pieces come from the training texts.
 
     Counted rather than trained: training word pieces gives other ids each time, and a key marks ids. The commonest
@@ -363,7 +366,7 @@ def _commonest(counts: Counter[str], number: int) -> list[str]:
 
 
 @contextlib.contextmanager
-def _written_whole(path: Path) -> Iterator[Path]:
+def written_whole(path: Path) -> Iterator[Path]:
     """A folder to write into, which becomes ``path`` when all is written."""
     folder = path.with_name(path.name + ".part")
     shutil.rmtree(folder, ignore_errors=True)

@@ -3,12 +3,11 @@
 import dataclasses
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from ..detection.statistics.amplitudes import MIN_TOKENS
-from ..detection.statistics.null_law import NullLaw
 from ..detection.statistics.saddlepoint import ExactTest, corrected
 from ..detection.verdict import SMALLEST_EFFECT, Corrections, judge
 from ..errors import InvalidInputError
@@ -27,24 +26,29 @@ class Finalist(NamedTuple):
 
 
 def rank_users(
-    finalists: Sequence[Finalist], null: NullLaw, family: int, others: int, level: float, top: int
+    finalists: Sequence[Finalist],
+    test: Callable[[float], ExactTest],
+    family: int,
+    others: int,
+    level: float,
+    top: int,
 ) -> tuple[list[UserFinding], int]:
-    """The strongest users with corrected p-values, and how many of them are named.
+    """The strongest users with corrected p-values, and how many of them are named; ``test`` is the exact one of T.
 
     Holm's procedure stops at the first who is not named; later ones are tested for the ranking alone.
     """
     tests: list[ExactTest] = []
     n_named = 0
     for rank, finalist in enumerate(finalists):
-        tests.append(null.test(finalist.statistic))
+        tests.append(test(finalist.statistic))
         if n_named == rank and corrected(tests[-1].log10_bound, family - rank, others) <= math.log10(level):
             n_named += 1
         elif rank + 1 >= top:
             break
-    bounds = holm([test.log10_bound for test in tests], family, others)
+    bounds = holm([found.log10_bound for found in tests], family, others)
     findings = [
-        UserFinding(finalist.user, test.log10_p, test.log10_bound, test.z_score, bound)
-        for finalist, test, bound in zip(finalists, tests, bounds, strict=False)
+        UserFinding(finalist.user, found.log10_p, found.log10_bound, found.z_score, bound)
+        for finalist, found, bound in zip(finalists, tests, bounds, strict=False)
     ]
     return findings, n_named
 

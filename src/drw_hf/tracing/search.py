@@ -5,9 +5,9 @@ entries of their own tables and a sum. Everybody gets a fast score (:mod:`.scree
 the exact test that :func:`drw_hf.detect` does with their key.
 """
 
-import math
+import dataclasses
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import nullcontext
 from datetime import UTC, datetime
 from itertools import islice
@@ -23,26 +23,20 @@ from ..asking.store import Records, Store, about_of
 from ..checks import check_level, whole_number
 from ..detection.probe import Probe
 from ..detection.probing import ProbingOptions, Suspect, probe_of
-from ..detection.statistics.amplitudes import MIN_TOKENS, PROBES_PER_PIECE, STATISTIC, Amplitudes
-from ..detection.statistics.exact import amplitudes_of, kept_counts
-from ..detection.statistics.null_law import NullLaw
-from ..detection.statistics.spectra import calls_target
-from ..detection.verdict import Corrections, check_belongs, key_settings, library_versions
+from ..detection.statistics.exact import kept_counts
+from ..detection.verdict import Corrections, check_belongs, key_settings, library_versions, target_label_of
 from ..errors import InvalidInputError, KeptAnswersError, OtherRecordsError
 from ..keys.frames import forgets_locals
-from ..keys.key import WatermarkKey
 from ..keys.ring import KeyRing
-from ..keys.settings import MarkSettings
 from .identification import Identification
+from .laws import UserLaw, law_for
 from .naming import Finalist, declaration_sentence, judge_users, look_up, rank_users
-from .screening import Screen, exact_statistic
 from .users import SeenUsers, Users, stream_users
 
 FORMAT = "drw-identify-1"
 # A record is a chunk of users: the number of the first, a digest of their names, and their scores.
 SCORES = Records("scores", "search", "chunks", ("first", "names", "scores"), "<f8", "delete it to begin anew")
 NOBODY = "the list of users is empty; give at least one user"
-_KNOTS = 65  # of the curve z(T), which is almost a line: z between them is good to 1e-3
 
 
 def identify(
@@ -53,6 +47,7 @@ def identify(
     users: Users,
     tokenizer: PreTrainedTokenizerBase | None = None,
     victim: Suspect | None = None,
+    reference: Suspect | None = None,
     epoch: int | None = None,
     level: float = 1e-3,
     suspects_tested: int = 1,
@@ -69,7 +64,7 @@ def identify(
 
     Parameters
     ----------
-    suspect, texts, tokenizer, victim, suspects_tested, looks, logged_counts
+    suspect, texts, tokenizer, victim, reference, suspects_tested, looks, logged_counts
         As for :func:`drw_hf.detect`; a :class:`~drw_hf.detection.Probe` is searched without asking anybody.
     ring : KeyRing
         The owner's ring.
@@ -125,29 +120,22 @@ def identify(
     stream, total = stream_users(users)
     if total == 0:
         raise InvalidInputError(NOBODY)
-    probe = probe_of("identify", suspect, texts, key=template, tokenizer=tokenizer, victim=victim, **probing)
+    others: dict[str, Any] = {"tokenizer": tokenizer, "victim": victim, "reference": reference}
+    probe = probe_of("identify", suspect, texts, key=template, **others, **probing)
     check_belongs(probe, template)
-    if probe.logged is not None:
-        raise InvalidInputError(
-            "the probe holds logged labels, whose memory test is of one key; probe without logged=, or test users one "
-            "by one with detect(probe, key=ring.key_for(user))"
-        )
-
     begun_with = None if resume is None else about_of(resume).get("statistic")
-    statistic = begun_with if begun_with in PROBES_PER_PIECE else STATISTIC
-    amplitudes = _amplitudes_if_enough(probe, template, logged_counts, statistic)
-    law = _Law(amplitudes, template.settings, device)
-    others = suspects_tested * looks
+    law = law_for(probe, template, logged_counts, begun_with=begun_with, device=device)
+    tries = suspects_tested * looks
     about = {
         "format": FORMAT,
         "ring": ring.fingerprint,
         "epoch": epoch,
         "probe": probe.digest(),
-        "statistic": amplitudes.statistic,
+        "statistic": law.statistic,
         "logged_counts": kept_counts(law.token_ids, logged_counts) or None,
         "precision": "64" if device is None else "32",
     }
-    candidates = Candidates(law.least_statistic(level / others), law.screen.error, top if law.sd else 0)
+    candidates = Candidates(law.least_statistic(level / tries), law.screen.error, top if law.sd else 0)
     record = nullcontext() if resume is None else _open_record(resume, about)
     shown = probing.get("progress", DEFAULTS["progress"])
     bar = tqdm(total=total, desc="Searching users", unit=" users", unit_scale=True, disable=not shown)
@@ -162,12 +150,14 @@ def identify(
     declarations = [one for one in ring.declarations if one.epoch == epoch]
     declared = max(declarations, key=lambda one: one.count, default=None)
     family = max(candidates.n_users, declared.count if declared else 0)
-    ranking, n_named = rank_users(finalists, law.null, family, others, level, top)
+    ranking, n_named = rank_users(finalists, law.null.test, family, tries, level, top)
     if declarations and (declared_users is not None or candidates.n_users in {one.count for one in declarations}):
         listed = users if declared_users is None else declared_users
         ranking[:n_named] = look_up(ring, epoch, ranking[:n_named], listed)
     leakers = ranking[:n_named]
     strongest = law.null.test(finalists[0].statistic if finalists else 0.0)  # nobody is ranked where all are alike
+    if not law.sd:  # the law has no terms, but there were tokens
+        strongest = dataclasses.replace(strongest, n_tokens=len(law.token_ids))
     corrections = Corrections(family, suspects_tested, looks)
     verdict, needed, sentence = judge_users(leakers, strongest, level, corrections, candidates.n_users)
     return Identification(
@@ -178,16 +168,16 @@ def identify(
         n_users=candidates.n_users,
         n_declared=None if declared is None else declared.count,
         n_corrected=family,
-        n_probes=amplitudes.n_probes,
-        n_tokens=len(law.token_ids),
+        n_probes=law.n_probes,
+        n_tokens=strongest.n_tokens,
         n_effective=strongest.n_effective,
         n_queries=probe.n_queries,
         tokens_needed=needed,
         level=level,
         suspects_tested=suspects_tested,
         looks=looks,
-        statistic=amplitudes.statistic,
-        variant=amplitudes.variant,
+        statistic=law.statistic,
+        variant=law.variant,
         ring_fingerprint=ring.fingerprint,
         declared_root=None if declared is None else declared.root,
         epoch=epoch,
@@ -196,7 +186,7 @@ def identify(
         settings={
             **key_settings(template),
             "frequency": template.frequency,
-            "target_label": template.target_label,
+            "target_label": target_label_of(template),
             "logged_counts": about["logged_counts"] or False,
             "screening_error": law.screen.error / law.sd if law.sd else 0.0,
         },
@@ -205,64 +195,6 @@ def identify(
         log10_p_values=law.log10_p_values(candidates.all_scores(), finalists),
         probe=probe,
     )
-
-
-def _amplitudes_if_enough(probe: Probe, template: WatermarkKey, logged_counts: Any, statistic: str) -> Amplitudes:
-    """The amplitudes; zeros where there are probes that count, but of too few tokens to compare anything."""
-    try:
-        return amplitudes_of(probe, template, logged_counts, statistic)
-    except InvalidInputError:
-        tokens, exists = probe.tokens_of(template)
-        counted = exists & calls_target(probe, template.target)
-        distinct = np.unique(tokens[counted])
-        if not 0 < len(distinct) < MIN_TOKENS:
-            raise
-        nothing = np.zeros(len(distinct))
-        return Amplitudes(distinct, nothing, None, nothing, int(counted.sum()), f"{probe.kind}-too-few", statistic)
-
-
-# -- the law that all users share
-
-
-class _Law:
-    """What a statistic says, whoever's it is. With amplitudes that are all 0 it says nothing: everybody's p is 1."""
-
-    def __init__(self, amplitudes: Amplitudes, settings: MarkSettings, device: Any) -> None:
-        self.token_ids, A, B = amplitudes.token_ids, amplitudes.A, amplitudes.B
-        self.null = NullLaw(A, settings, B=B)
-        self.screen = Screen(self.token_ids, A, B, settings.frequency, settings.tau, device)
-        _, self.mean, variance = self.null.cumulants(0.0)
-        self.sd = math.sqrt(variance)
-
-    def least_statistic(self, level: float) -> float:
-        """A statistic, just below the smallest whose bound reaches a level; infinite where none can."""
-        if not self.sd:
-            return math.inf
-        # The largest T there is: every token adds the most that its key could make it add.
-        low, high = self.mean, float(np.maximum(np.maximum(-2.0 * self.null.A, 2.0 * self.null.B), 0.0).sum())
-        if self.null.test(high).log10_bound > math.log10(level):
-            return math.inf
-        for _ in range(15):  # to a hundredth of a standard deviation; what is left over is on the safe side
-            middle = (low + high) / 2.0
-            low, high = (low, middle) if self.null.test(middle).log10_bound <= math.log10(level) else (middle, high)
-        return low
-
-    def log10_p_values(self, scores: np.ndarray, finalists: Sequence[Finalist]) -> np.ndarray:
-        """log₁₀ p of every score: z between knots at which it is exact, along a line; of the finalists T is known."""
-        if not self.sd:
-            return np.zeros(len(scores))
-        scores = scores.copy()
-        scores[[finalist.place for finalist in finalists]] = [finalist.statistic for finalist in finalists]
-        # Leakers may lie far away, where the curve bends: they are tested each.
-        usual = scores <= self.mean + 8.0 * self.sd
-        z = np.empty(len(scores))
-        if usual.any():
-            knots = np.linspace(scores[usual].min(), scores[usual].max(), _KNOTS)
-            z[usual] = np.interp(scores[usual], knots, [self.null.test(float(knot)).z_score for knot in knots])
-        found = torch.special.log_ndtr(torch.from_numpy(-z)).numpy() / math.log(10.0)
-        for index in np.flatnonzero(~usual):
-            found[index] = self.null.test(float(scores[index])).log10_p
-        return found
 
 
 # -- searching
@@ -279,7 +211,7 @@ def _open_record(path: str | os.PathLike, about: Mapping[str, Any]) -> Store:
 
 
 def _search(
-    ring: KeyRing, epoch: int, stream: Iterator[str], law: _Law, size: int, store: Store | None
+    ring: KeyRing, epoch: int, stream: Iterator[str], law: UserLaw, size: int, store: Store | None
 ) -> Iterator[tuple[list[str], np.ndarray]]:
     """Users and their scores, a chunk at a time: first those recorded, then the others."""
     seen, first = SeenUsers(), 0
@@ -297,7 +229,7 @@ def _search(
         first += len(names)
     while names := list(islice(stream, size)):
         digest = seen.add(names)
-        scores = _from_table_keys(law.screen.scores, ring, names, epoch)
+        scores = _from_table_keys(law.screen.scores, ring, names, epoch, law.domains)
         if store:
             store.write([(first, digest, scores)])
         yield names, scores
@@ -305,9 +237,11 @@ def _search(
 
 
 @forgets_locals
-def _from_table_keys(function: Callable[[list[bytes]], Any], ring: KeyRing, names: list[str], epoch: int) -> Any:
-    """What a function makes of users' table keys."""
-    return function(ring.table_keys(names, epoch))
+def _from_table_keys(
+    function: Callable[..., np.ndarray], ring: KeyRing, names: list[str], epoch: int, domains: tuple[str, ...]
+) -> np.ndarray:
+    """What a function makes of users' sub-keys, a list for each domain."""
+    return function(*(ring.table_keys(names, epoch, domain) for domain in domains))
 
 
 class Candidates:
@@ -345,10 +279,9 @@ class Candidates:
         return np.concatenate(self._scores)
 
 
-def _test_exactly(ring: KeyRing, epoch: int, candidates: Candidates, law: _Law) -> list[Finalist]:
+@forgets_locals
+def _test_exactly(ring: KeyRing, epoch: int, candidates: Candidates, law: UserLaw) -> list[Finalist]:
     """Those who may matter, with their statistics; the largest first."""
-    statistics = _from_table_keys(
-        lambda keys: [exact_statistic(law.null, key, law.token_ids) for key in keys], ring, candidates.names, epoch
-    )
+    statistics = [law.exact(ring.key_for(name, epoch)) for name in candidates.names]
     finalists = map(Finalist, candidates.names, candidates.places.tolist(), statistics)
     return sorted(finalists, key=lambda finalist: (-finalist.statistic, finalist.user))

@@ -22,7 +22,7 @@ from .amplitudes import HALF_WEIGHT, MIN_TOKENS, counts_of
 from .splines import hats, leftover, pieces_for
 
 LEAST = 0.01  # classes count that have this calibrated probability; beyond, an answer's best two always do
-SHRINKAGE = 0.1  # of the ridge regression: how much words differ, over what one answer's residual varies
+SHRINKAGE = 0.03  # of the ridge regression: how much words differ, over what one answer's residual varies
 _SMALLEST = 1e-6  # probabilities below are taken for it before the logarithm
 _PER_PIECE = 15  # answers that every piece of a spline must have
 _PRECISION = 1e-12  # of the ridge regression, relative

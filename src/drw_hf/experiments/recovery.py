@@ -1,0 +1,370 @@
+"""Can a thief compute tilt's numbers from the answers, take them off, or put them onto somebody else's model?
+
+``python -m drw_hf.experiments.recovery --output docs/results/recovery.jsonl --data DIR --work DIR``
+
+``--work`` is the folder of ``python -m drw_hf.experiments.marks``, which has trained the victims and the models on
+gold labels that are needed here.
+
+The thief knows the method and everything but the key. Of soft answers, unrounded or with 1 to 6 digits, it takes the
+log-probabilities; with gold labels for its queries it also trains a model of its own and takes off what that
+explains. What is left is put down to words (least squares), and a Wiener filter over the classes weighs directions in
+which words differ by themselves against those in which only a key would. The result is compared with the key's
+numbers; taken off the answers before a student is trained; and added to the answers of a model that has nothing to do
+with the victim.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from datasets import Dataset, concatenate_datasets
+
+from ..asking.labelling import LABELS, PROBABILITIES
+from ..asking.models import PROTECTED
+from ..detection.probing import Probe, probe_suspect
+from ..detection.words import Words
+from ..keys.key import WatermarkKey
+from ..watermark.tilt import signals
+from . import library
+from .cells import table
+from .lines import Record, read_lines
+from .marks_jobs import Job
+from .marks_settings import Setting, load_settings
+from .marks_thieves import GOLD
+from .marks_work import Workshop, labels_alone
+from .measurements import Measurement, command_parser, measure_missing
+from .scoring import tested
+from .theft import distil
+
+SEED = 1  # of the key, of the thief's own model and of its students
+STRANGER = 2  # the seed of the model that is framed
+DIGITS = (0, 6, 5, 4, 3, 2, 1)  # 0: not rounded
+SIZES = (1000, 6000, 20000)
+TIMES = (1.0, 2.0, 3.0)  # what is taken off, in units of the estimate
+SETTINGS = ("pos-tiny", "sst2-tiny")
+_FLOOR = 1e-9  # what is shown as nothing has this probability, for the logarithm
+
+
+# -- the thief's estimator
+
+
+@dataclass(frozen=True, eq=False)
+class Recovered:
+    """The thief's estimate of β·temperature·s(word, class), up to what all classes share."""
+
+    token_ids: np.ndarray
+    shifts: np.ndarray  # (words, classes)
+
+    def of(self, words: Words) -> np.ndarray:
+        """The shift of every probe's log-probabilities; words that were never seen add nothing."""
+        places = np.searchsorted(self.token_ids, words.token_ids).clip(max=len(self.token_ids) - 1)
+        known = self.token_ids[places] == words.token_ids
+        found = np.zeros((words.n_probes, self.shifts.shape[1]))
+        np.add.at(found, words.probes[known], self.shifts[places[known]] * words.shares[known][:, None])
+        return found
+
+
+def recover(words: Words, answers: np.ndarray, own: np.ndarray | None = None) -> Recovered:
+    """The key's numbers, as far as answers (N, m) tell them; ``own`` (N, m) is what the thief's own model answers."""
+    left = _centred(answers)
+    features = np.ones((len(left), 1)) if own is None else np.hstack([np.ones((len(left), 1)), _centred(own)])
+    gram = features.T @ features + 1e-3 * len(left) * np.eye(features.shape[1])
+    left = left - features @ np.linalg.solve(gram, features.T @ left)
+    token_ids, columns = np.unique(words.token_ids, return_inverse=True)
+    sparse = library("scipy.sparse")
+    design = sparse.csr_array((words.shares, (words.probes, columns)), shape=(len(left), len(token_ids)))
+    effects = _word_effects(design, left)
+    # Words differ by themselves in some directions of the classes, and hardly in others; the key is alike in all.
+    seen = np.asarray(design.sum(axis=0)).ravel()
+    spread = (effects * np.minimum(seen, 10.0)[:, None]).T @ effects / np.minimum(seen, 10.0).sum()
+    filtered = effects @ np.linalg.pinv(spread + 1e-6 * np.trace(spread) * np.eye(len(spread)))
+    filtered -= filtered.mean(axis=1, keepdims=True)
+    fitted = design @ filtered
+    scale = float((fitted * left).sum() / (fitted**2).sum())
+    return Recovered(token_ids, scale * filtered)
+
+
+def _centred(p: np.ndarray) -> np.ndarray:
+    """Log-probabilities less their mean over the classes."""
+    scores = np.log(np.maximum(p, _FLOOR))
+    return scores - scores.mean(axis=1, keepdims=True)
+
+
+def _word_effects(design: Any, left: np.ndarray) -> np.ndarray:
+    """What every word adds, by slightly damped least squares, class by class."""
+    solve = library("scipy.sparse.linalg").lsmr
+    return np.stack([solve(design, column, damp=0.5, maxiter=60)[0] for column in left.T], axis=1)
+
+
+def correlations(found: Recovered, words: Words, key: WatermarkKey) -> dict[str, float]:
+    """How the estimate correlates with the key's numbers: of all words, of those seen once, of those seen often."""
+    s = signals(key, found.token_ids)
+    s = s - s.mean(axis=1, keepdims=True)
+    seen = np.bincount(np.searchsorted(found.token_ids, words.token_ids))
+    parts = {"all words": seen > 0, "seen once": seen == 1, "seen 100 times": seen >= 100}
+    return {
+        name: round(float(np.corrcoef(found.shifts[some].ravel(), s[some].ravel())[0, 1]), 3)
+        for name, some in parts.items()
+        if some.sum() > 2
+    } | {"words": len(s)}
+
+
+def moved(p: np.ndarray, shift: np.ndarray) -> np.ndarray:
+    """Answers whose log-probabilities were moved."""
+    scores = np.log(np.maximum(p, _FLOOR)) + shift
+    scores = np.exp(scores - scores.max(axis=1, keepdims=True))
+    return scores / scores.sum(axis=1, keepdims=True)
+
+
+# -- who is in it
+
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    """A victim, its key, and what a thief can ask."""
+
+    shop: Workshop
+    setting: Setting
+
+    @cached_property
+    def key(self) -> WatermarkKey:
+        return self.shop.key(self.setting, SEED)
+
+    @cached_property
+    def victim(self) -> Any:
+        return self.shop.load(Job("victim", self.setting.name))
+
+    def model(self, name: str, seed: int) -> Any:
+        return self.shop.load(Job("student", self.setting.name, name, seed))
+
+    @cached_property
+    def queries(self) -> Dataset:
+        """All that the victim was not trained on and nobody probes with."""
+        parts, columns = self.shop.parts(self.setting), list(self.setting.task.columns)
+        return concatenate_datasets([part.select_columns(columns) for part in (parts.queries, parts.others)])
+
+    def served(self, texts: Dataset, digits: int) -> Dataset:
+        """What the service answers."""
+        service = PROTECTED[self.key.task].from_model(self.victim, key=self.key, digits=digits)
+        return self.shop.answers(self.setting, service, texts)
+
+    def probe(self, suspect: Any, texts: Dataset, **options: Any) -> Probe:
+        """What somebody says of texts, and their words."""
+        asking = self.shop.asking(self.setting)
+        tokenizer = self.shop.tokenizer(self.setting)
+        return probe_suspect(suspect, texts, key=self.key, tokenizer=tokenizer, **asking, **options)
+
+    def one_word_texts(self) -> Dataset:
+        """Every word of the queries, asked alone."""
+        column = self.setting.task.columns[0]
+        rows = self.queries[column]
+        by_word = self.setting.task.kind == "token-classification"
+        words = sorted({word for row in rows for word in (row if by_word else row.split())})
+        return Dataset.from_dict({column: [[word] if by_word else word for word in words]})
+
+
+def flat(answers: Dataset) -> np.ndarray:
+    """Answers, one per row or word, without those that nobody gave: in the order of a probe's items."""
+    rows = np.concatenate([np.atleast_2d(np.asarray(row, dtype=np.float64)) for row in answers[PROBABILITIES]])
+    return rows[rows.any(axis=1)]
+
+
+def with_answers(answers: Dataset, p: np.ndarray) -> Dataset:
+    """The same rows with other answers."""
+    rows = [np.atleast_2d(np.asarray(row, dtype=np.float64)) for row in answers[PROBABILITIES]]
+    whole = np.concatenate(rows)
+    there = whole.any(axis=1)
+    whole[there] = p
+    numbers = np.where(there, whole.argmax(axis=1), -1)
+    by_word = np.ndim(answers[PROBABILITIES][0]) == 2
+    ends = np.cumsum([len(row) for row in rows])[:-1]
+    columns = {name: answers[name][:] for name in answers.column_names}
+    columns[PROBABILITIES] = [part.tolist() for part in np.split(whole, ends)] if by_word else whole.tolist()
+    columns[LABELS] = [part.tolist() for part in np.split(numbers, ends)] if by_word else numbers.tolist()
+    return Dataset.from_dict(columns, features=answers.features)
+
+
+# -- what is measured
+
+
+def measure_recovery(case: Case, digits: int, n_texts: int | str) -> Record:
+    """How much of the key's numbers so many answers of so many digits tell."""
+    texts = case.one_word_texts() if n_texts == "one-word texts" else case.queries
+    if isinstance(n_texts, int):
+        texts = texts.select(range(min(n_texts, len(texts))))
+    own = case.probe(case.model(GOLD, SEED), texts)
+    words, answers = own.words_of(case.key), flat(case.served(texts, digits))
+    record: Record = {"texts": len(texts), "answers": len(answers)}
+    for name, model in (("without labels", None), ("with gold labels", own.suspect.astype(np.float64))):
+        record[name] = correlations(recover(words, answers, model), words, case.key)
+    return record
+
+
+def measure_erasure(case: Case, digits: int, with_gold: bool, times: float) -> Record:
+    """A student of answers from which the estimate was taken off."""
+    parts = case.shop.parts(case.setting)
+    served = case.served(parts.queries, digits)
+    found, words = _estimate(case, parts.queries, flat(served), with_gold)
+    cleaned = moved(flat(served), -times * found.of(words))
+    student = _student(case, with_answers(served, cleaned))
+    return _scores(case, student)
+
+
+def measure_framing(case: Case, digits: int, with_gold: bool, how: str) -> Record:
+    """A model on gold labels onto whose answers the estimate was put, or that was trained on such answers."""
+    parts = case.shop.parts(case.setting)
+    found, words = _estimate(case, parts.queries, flat(case.served(parts.queries, digits)), with_gold)
+    stranger = case.model(GOLD, STRANGER)
+    if how == "trained in":
+        answers = case.shop.answers(case.setting, stranger, parts.queries)
+        return _scores(case, _student(case, with_answers(answers, moved(flat(answers), found.of(words)))))
+    record: Record = {}
+    for where in ("queries", "unseen"):
+        probe = case.probe(stranger, parts.corpus.texts(getattr(parts, where)), victim=case.victim)
+        framed = moved(probe.suspect.astype(np.float64), found.of(probe.words_of(case.key))).astype(np.float32)
+        record[where] = _both(dataclasses.replace(probe, suspect=framed), case.key)
+    return record
+
+
+def _estimate(case: Case, texts: Dataset, answers: np.ndarray, with_gold: bool) -> tuple[Recovered, Words]:
+    own = case.probe(case.model(GOLD, SEED), case.shop.parts(case.setting).corpus.texts(texts))
+    words = own.words_of(case.key)
+    return recover(words, answers, own.suspect.astype(np.float64) if with_gold else None), words
+
+
+def _student(case: Case, answers: Dataset) -> Any:
+    model: Any = case.shop.new_model(case.setting, SEED, case.setting.student_width)
+    case.shop.train(
+        case.setting, case.setting.student, SEED, distil, model, case.shop.tokenizer(case.setting), answers
+    )
+    return model.eval()
+
+
+def _scores(case: Case, student: Any) -> Record:
+    parts = case.shop.parts(case.setting)
+    record: Record = {}
+    for where in ("queries", "unseen"):
+        rows = getattr(parts, where)
+        gold = parts.corpus.gold(rows)
+        probe = case.probe(student, parts.corpus.texts(rows), victim=case.victim, gold=gold)
+        accuracy = 100.0 * float(np.mean(probe.suspect.argmax(1) == probe.gold))
+        record[where] = {"accuracy": round(accuracy, 2), **_both(dataclasses.replace(probe, gold=None), case.key)}
+    return record
+
+
+def _both(probe: Probe, key: WatermarkKey) -> Record:
+    """The test on scores, and on labels alone."""
+    return {"scores": tested(probe, key), "labels": tested(labels_alone(probe), key)}
+
+
+# -- the run
+
+
+def measurements(shop: Workshop, names: tuple[str, ...]) -> list[Measurement]:
+    """All that is measured, what needs no training first."""
+    cases = [Case(shop, shop.settings[name]) for name in names]
+    found: list[Measurement] = []
+
+    def add(what: str, case: Case, measure: Callable[..., Record], **about: Any) -> None:
+        line = {"what": what, "setting": case.setting.name, **about}
+        found.append(Measurement(line, partial(measure, case, **about)))
+
+    for case in cases:
+        for size in SIZES:
+            add("recovery", case, measure_recovery, digits=0, n_texts=size)
+            add("recovery", case, measure_recovery, digits=3, n_texts=size)
+        for digits in DIGITS[1:4] + DIGITS[5:]:
+            add("recovery", case, measure_recovery, digits=digits, n_texts=SIZES[1])
+        for digits in (0, 3):
+            add("recovery", case, measure_recovery, digits=digits, n_texts="one-word texts")
+        for digits in (0, 3):
+            for with_gold in (False, True):
+                add("framing", case, measure_framing, digits=digits, with_gold=with_gold, how="put on")
+    for case in cases:
+        for digits in (0, 3):
+            for with_gold in (False, True):
+                for times in TIMES:
+                    add("erasure", case, measure_erasure, digits=digits, with_gold=with_gold, times=times)
+        add("framing", case, measure_framing, digits=0, with_gold=True, how="trained in")
+    return found
+
+
+def report(output: Path) -> str:
+    """Tables of the raw lines."""
+    records = read_lines(output)
+    said = {False: "without labels", True: "with gold labels"}
+    recovery = [
+        {
+            "": record["setting"],
+            "texts asked": f"{record['n_texts']:,}" if isinstance(record["n_texts"], int) else record["n_texts"],
+            "answers": f"{record['answers']:,}",
+            "digits": record["digits"] or "all",
+            **{name: _correlation(record[name]) for name in said.values()},
+        }
+        for record in records
+        if record["what"] == "recovery"
+    ]
+    erasure = [
+        {
+            "": record["setting"],
+            "digits": record["digits"] or "all",
+            "estimated": said[record["with_gold"]],
+            "taken off": f"{record['times']:g} times",
+            "accuracy": f"{record['unseen']['accuracy']:.1f}",
+            **_z_values(record),
+        }
+        for record in records
+        if record["what"] == "erasure"
+    ]
+    framing = [
+        {
+            "": record["setting"],
+            "digits": record["digits"] or "all",
+            "estimated": said[record["with_gold"]],
+            "the estimate was": record["how"],
+            **_z_values(record),
+        }
+        for record in records
+        if record["what"] == "framing"
+    ]
+    return (
+        "Correlation of the thief's estimate with the key's numbers: all words / words seen once / seen 100 times.\n\n"
+        f"{table(recovery)}\n\nA student of answers from which the estimate was taken off; z on queries / on unseen "
+        f"text.\n\n{table(erasure)}\n\nA model that has nothing to do with the victim, framed; z on queries / on "
+        f"unseen text.\n\n{table(framing)}\n"
+    )
+
+
+def _correlation(figures: dict[str, float]) -> str:
+    names = ("all words", "seen once", "seen 100 times")
+    return " / ".join(f"{figures[name]:.2f}" if name in figures else "–" for name in names)
+
+
+def _z_values(record: Record) -> dict[str, str]:
+    return {
+        f"z, {form}": " / ".join(f"{record[where][form]['z']:.1f}" for where in ("queries", "unseen"))
+        for form in ("scores", "labels")
+    }
+
+
+def main() -> None:
+    """The command."""
+    parser = command_parser(__doc__)
+    parser.add_argument("--data", help="folder with a folder for each data set: conll2003, sst2")
+    parser.add_argument("--work", type=Path, help="the folder of the experiments with marks")
+    parser.add_argument("--settings", nargs="+", default=SETTINGS, help="these settings only")
+    options = parser.parse_args()
+    if not options.report:
+        if options.data is None or options.work is None:
+            parser.error("--data and --work are needed: the data sets, and what experiments.marks made of them")
+        shop = Workshop(load_settings(), options.work, options.data)
+        measure_missing(options.output, lambda _: measurements(shop, tuple(options.settings)))
+    options.output.with_suffix(".md").write_text(report(options.output), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

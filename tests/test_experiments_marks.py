@@ -1,0 +1,253 @@
+"""The experiments with marks: who gets which rows, what thieves do, what is served, and a run in small."""
+
+import dataclasses
+import json
+
+import datasets
+import numpy as np
+import pytest
+import torch
+from scipy.special import expit, logit
+
+from drw_hf.asking.labelling import LABELS, PROBABILITIES, label_with_teacher
+from drw_hf.asking.models import PROTECTED
+from drw_hf.detection.probing import Probe
+from drw_hf.errors import DatasetError
+from drw_hf.experiments import marks
+from drw_hf.experiments.lines import append_line, read_lines
+from drw_hf.experiments.marks_jobs import OTHER_KEY, Job, make_jobs
+from drw_hf.experiments.marks_report import report
+from drw_hf.experiments.marks_settings import load_settings, split
+from drw_hf.experiments.marks_thieves import ATTACKED, HARD, SECOND, SOFT, STUDENTS, debias, prune, without_lean
+from drw_hf.experiments.marks_work import WHERE, Workshop, labels_alone
+from drw_hf.experiments.profiles import Encoder, Training
+from drw_hf.experiments.runs import Run, work_through
+from drw_hf.experiments.tasks import load_corpus
+from drw_hf.watermark.tilt import settings_of
+from paper_data import write_paper_data
+from small_models import make_model, make_tokenizer
+
+ROWS = {"victim": 60, "queries": 40}
+STUDENTS_OF_RUN = (SOFT, HARD, "debiasing", "fine-tuning", "pruning", SECOND)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("data")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(datasets.config, "HF_DATASETS_CACHE", folder / "cache")
+        load_corpus.cache_clear()
+        yield write_paper_data(folder, train=200, validation=60, test=60)
+
+
+# -- rows
+
+
+def test_nobody_gets_a_text_that_another_has(data):
+    parts = split(load_corpus("pos", data), ROWS)
+    texts = [{json.dumps(row).lower() for row in part["tokens"]} for part in (parts.victim, parts.queries)]
+    texts += [{json.dumps(row).lower() for row in part["tokens"]} for part in (parts.calibration, parts.unseen)]
+    assert sum(map(len, texts)) == len(set.union(*texts))
+    assert [len(parts.victim), len(parts.queries)] == [60, 40]
+    assert parts.others is parts.calibration
+    assert parts.evaluated_on("unseen").train is parts.victim
+
+
+def test_the_same_rows_are_dealt_out_each_time_and_all_parts_may_be_numbered(data):
+    rows = {**ROWS, "calibration": 20, "unseen": 30, "others": 10}
+    one, two = (split(load_corpus("sst2", data), rows) for _ in range(2))
+    for part, count in rows.items():
+        assert getattr(one, part)["sentence"][:] == getattr(two, part)["sentence"][:]
+        assert len(getattr(one, part)) == count
+
+
+def test_more_rows_than_there_are_texts_are_refused(data):
+    with pytest.raises(DatasetError, match="different texts, 1000 are wanted"):
+        split(load_corpus("pos", data), {"victim": 1000})
+
+
+# -- jobs
+
+
+def test_every_job_comes_after_those_it_needs_and_has_a_name_of_its_own():
+    jobs = make_jobs(list(load_settings("encoder").values()))
+    names = [job.name for job in jobs]
+    assert len(set(names)) == len(names)
+    for place, job in enumerate(jobs):
+        assert set(job.needs) <= set(names[:place])
+
+
+def test_settings_with_a_pretrained_encoder_have_all_seeds_of_soft_and_hard_students_and_one_of_the_others():
+    assert not any(setting.encoder.pretrained for setting in load_settings().values())
+    settings = load_settings("encoder")
+    students = [job for job in make_jobs([settings["clinc150-pretrained"]]) if job.kind == "student"]
+    seeds = {name: [job.seed for job in students if job.student == name] for name in STUDENTS}
+    assert seeds.pop(SOFT) == seeds.pop(HARD) == [1, 2, 3]
+    assert seeds.keys() == set(ATTACKED) and all(found == [1] for found in seeds.values())
+
+
+def test_of_two_classes_nobody_subtracts_the_smallest_score():
+    settings = load_settings()
+    assert not any(job.student == "floor" for job in make_jobs([settings["sst2-tiny"]]))
+    assert any(job.student == "floor" for job in make_jobs([settings["pos-tiny"]]))
+
+
+# -- thieves
+
+
+def test_debiasing_moves_every_groups_mean_log_odds_to_that_of_its_class():
+    rng = np.random.default_rng(0)
+    tokens, m = rng.integers(0, 30, 2000), 5
+    answers = rng.dirichlet(np.full(m, 0.3), 2000)
+    made = without_lean(answers, [[token] for token in tokens], damping=0.0)
+    np.testing.assert_allclose(made.sum(axis=1), 1.0)
+    top = answers.argmax(axis=1)
+    before, after = (logit(np.take_along_axis(y, top[:, None], 1)[:, 0].clip(1e-6, 1 - 1e-6)) for y in (answers, made))
+    for c in range(m):
+        for token in range(30):
+            group = (top == c) & (tokens == token)
+            if group.any():
+                assert after[group].mean() == pytest.approx(before[top == c].mean(), abs=0.01)
+    rest = np.arange(m) != top[:, None]  # the others share what is left as before
+    shares = [y[rest].reshape(2000, m - 1) / (y * rest).sum(axis=1, keepdims=True) for y in (answers, made)]
+    np.testing.assert_allclose(*shares, atol=1e-9)
+
+
+def test_debiasing_a_sentence_takes_a_tilt_of_its_words_off_where_they_occur_often():
+    rng = np.random.default_rng(1)
+    tilt = rng.normal(size=20)
+    tokens = [rng.choice(20, 4, replace=False) for _ in range(3000)]
+    p = expit(rng.normal(3.0, 0.3, 3000) + np.array([tilt[row].sum() / 2 for row in tokens]))
+    made = without_lean(np.stack([1 - p, p], axis=1), tokens, damping=1.0)
+    lean = [np.corrcoef(logit(y), [tilt[row].sum() for row in tokens])[0, 1] for y in (p, made[:, 1])]
+    assert lean[0] > 0.5 and abs(lean[1]) < 0.1
+
+
+@pytest.mark.parametrize("task", ["sequence-classification", "token-classification"])
+def test_answers_that_carry_no_mark_or_were_not_given_stay_as_they_were(task, tmp_path):
+    words = {"tokens": [["the", "film"], ["a", "dull", "book"]]}
+    rows = datasets.Dataset.from_dict(words if "token" in task else {"text": ["the film", "a dull book"]})
+    labelled = label_with_teacher(make_model(task), rows, make_tokenizer(), progress=False, cache_dir=tmp_path)
+    tokens = [[-1, 7], [8, -1, 7]] if "token" in task else [[], [7, 8]]
+    made = debias(labelled, tokens)
+    assert made.features == labelled.features
+    before, after = (np.asarray(part[PROBABILITIES][0]) for part in (labelled, made))
+    kept = (before[:1], after[:1]) if "token" in task else (before, after)
+    np.testing.assert_allclose(*kept, rtol=1e-6)
+    assert made[LABELS][0] == np.asarray(after).argmax(-1).tolist()
+
+
+def test_pruning_sets_the_smallest_weights_of_every_matrix_to_zero():
+    model = make_model("sequence-classification")
+    before = [weights.detach().clone() for weights in model.parameters()]
+    prune(model, 0.6)
+    for old, new in zip(before, model.parameters(), strict=True):
+        if old.ndim == 2:
+            assert (new == 0).float().mean().item() == pytest.approx(0.6, abs=2 / old.numel() + 0.01)
+            assert old[new == 0].abs().max() <= new[new != 0].abs().min()
+        else:
+            torch.testing.assert_close(old, new.detach())
+
+
+# -- a run
+
+
+@pytest.fixture(scope="module")
+def run(data, tmp_path_factory):
+    """A tagger's victim and some of its students, too small to carry a mark."""
+    folder = tmp_path_factory.mktemp("run")
+    training = Training(epochs=3, learning_rate=1e-2, batch_size=16)
+    short = dataclasses.replace(training, epochs=1)
+    changes = {"rows": ROWS, "victim": training, "student": short, "student_width": 16, "attacked": (1,)}
+    changes["encoder"] = Encoder(layers=1, width=32, heads=2, vocabulary=400, max_length=32)
+    setting = dataclasses.replace(load_settings()["pos-tiny"], **changes)
+    jobs = [job for job in make_jobs([setting], seeds=[1]) if job.student in ("", OTHER_KEY, *STUDENTS_OF_RUN)]
+    made = Run(Workshop({setting.name: setting}, folder / "work", data), jobs, folder / "marks.jsonl")
+    made.prepare()
+    work_through(made)
+    made.check_finished()
+    return made, setting
+
+
+def test_every_job_leaves_a_line(run):
+    made, _ = run
+    lines = {record["job"]: record for record in read_lines(made.lines)}
+    assert lines.keys() == {"settings", *(job.name for job in made.jobs)}
+    for record in lines.values():
+        if record.get("kind") == "score":
+            assert {where: len(record[where]) for where in WHERE} == {"queries": 4, "unseen": 4}
+        if record.get("kind") == "student":
+            assert 0 <= record["accuracy, unseen"] <= 100
+
+
+def test_nothing_of_a_key_is_in_the_lines_nor_in_the_folder(run):
+    made, setting = run
+    secret = made.workshop.key(setting, 1).secret
+    files = [made.lines, *(file for file in made.workshop.folder.rglob("*") if file.is_file())]
+    for file in files:
+        content = file.read_bytes()
+        assert secret not in content and secret.hex().encode() not in content, file.name
+
+
+def test_a_key_has_the_temperature_and_strength_that_were_chosen_for_the_budget(run):
+    made, setting = run
+    victim = next(record for record in read_lines(made.lines) if record.get("kind") == "victim")
+    settings = settings_of(made.workshop.key(setting, 1))
+    assert (settings.strength, settings.temperature) == (victim["strength"], victim["temperature"])
+    assert settings.budget == 0.3 and victim["cost"]["expected_cost"] <= 0.3
+    assert made.workshop.key(setting, 1).secret != made.workshop.key(setting, 2).secret
+
+
+def test_what_is_served_is_judged_for_every_number_of_digits_and_rounding_changes_no_label(run):
+    made, _ = run
+    served = next(record for record in read_lines(made.lines) if record.get("kind") == "served")
+    assert list(served["digits"]) == ["unrounded", "1", "2", "3", "4", "5", "6"]
+    assert served["soft"] == served["hard"]
+    assert served["hard"]["cost"] == pytest.approx(served["cost"]["measured_cost"], abs=1e-6)
+    unrounded, six = served["digits"]["unrounded"], served["digits"]["6"]
+    assert six["log_loss"] == pytest.approx(unrounded["log_loss"], abs=1e-3)
+
+
+def test_probes_are_kept_and_may_be_tested_by_their_labels_alone(run):
+    made, setting = run
+    probe = Probe.load(made.workshop.path(Job("student", setting.name, SOFT, 1)) / "unseen.npz")
+    assert probe.victim is not None and probe.gold is not None
+    labels = labels_alone(probe)
+    assert labels.kind == "labels" and (labels.suspect.argmax(1) == probe.suspect.argmax(1)).all()
+
+
+def test_hard_answers_are_the_argmax_of_the_soft_ones(run):
+    made, setting = run
+    workshop, rows = made.workshop, made.workshop.parts(setting).queries
+    victim, key = workshop.load(Job("victim", setting.name)), workshop.key(setting, 5)
+    served = [PROTECTED[key.task].from_model(victim, key=key, label_kind=kind) for kind in ("soft", "hard")]
+    soft, hard = (workshop.answers(setting, teacher, rows)[LABELS][:] for teacher in served)
+    assert soft == hard
+
+
+def test_scores_are_made_anew_from_the_probes(run, tmp_path):
+    made, _ = run
+    lines = tmp_path / "marks.jsonl"
+    lines.write_bytes(made.lines.read_bytes())
+    marks.forget_scores(lines)
+    again = dataclasses.replace(made, lines=lines)
+    assert {job.kind for job in again.open_jobs()} == {"score"}
+    work_through(again)
+    again.check_finished()
+
+
+def test_the_report_names_every_student_and_judges_every_goal(run):
+    made, _ = run
+    text = report(made.lines)
+    for title in [*(STUDENTS[name].title for name in STUDENTS_OF_RUN), OTHER_KEY, "POS, tiny"]:
+        assert title in text
+    goals = text.partition("## Goals")[2].partition("##")[0]
+    assert goals.count("\n| cost") == 2 and "every attack" in goals
+
+
+def test_a_report_of_the_first_lines_has_no_gaps_that_break_it(run, tmp_path):
+    made, _ = run
+    lines = tmp_path / "marks.jsonl"
+    for record in read_lines(made.lines):
+        append_line(lines, record)
+        assert report(lines).startswith("Tilt")
