@@ -83,36 +83,61 @@ def compute_tilt_amplitudes(
         )
     said = suspect.astype(np.float64)
     guide = _calibrated(next(iter(others.values())), temperature) if others else _calibrated(said, 1.0)
-    p = np.exp(guide)
-    counted = _counted(p) & there[:, None]
-    rows, classes = np.nonzero(counted)
-    best = guide.max(axis=1)[rows]
-    if kind == "labels":
-        weights = counted.astype(np.float64)
-        y = (said.argmax(axis=1)[rows] == classes).astype(np.float64)
-        explained_by = [guide[rows, classes], best, (p.argmax(axis=1)[rows] == classes).astype(np.float64)]
-    else:
-        weights = counted * np.sqrt(p * (1.0 - p))
-        y = np.log(np.maximum(said, _SMALLEST))[rows, classes]
-        explained_by = [guide[rows, classes]] if others else [best]
-    if len(others) == 2:
-        explained_by.append(np.log(np.maximum(others["reference"], _SMALLEST))[rows, classes])
-    y, smallest = y - y.mean(), 1e-9 * np.abs(y).max()
-    design = np.concatenate([hats(x, pieces_for(len(y), len(explained_by), _PER_PIECE)) for x in explained_by], axis=1)
-    of_answer = rows, weights[rows, classes]
-    if not others:  # nobody says what to expect but the suspect: what it usually says where its best class is the same
-        alike = said.argmax(axis=1)[rows] * said.shape[1] + classes, np.ones(len(y))
-        left, _ = leftover(_less_means(y, *alike), _less_means(design, *alike))
-        left = _less_means(left, *of_answer)
-    elif kind == "probabilities":  # what all classes of an answer share is no log-odds
-        left, _ = leftover(_less_means(y, *of_answer), _less_means(design, *of_answer))
-    else:
-        left, _ = leftover(y, design)
-    r = np.zeros_like(p)
-    if left.std() > smallest:  # else all alike, or all as the victim says: noise out of rounding
-        r[rows, classes] = left
+    counted = _counted(np.exp(guide)) & there[:, None]
+    r, weights = (_of_labels if kind == "labels" else _of_scores)(said, guide, counted, others)
     variant = f"{kind}-{'-'.join(others) or 'suspect'}"
     return TiltAmplitudes(distinct, _ridge(words, columns, r, weights), int(there.sum()), variant)
+
+
+def _of_scores(
+    said: np.ndarray, guide: np.ndarray, counted: np.ndarray, others: Mapping[str, np.ndarray]
+) -> tuple[np.ndarray, np.ndarray]:
+    """What is left of log q where it counts, 0 elsewhere, and its weights; both of shape (N, m)."""
+    p = np.exp(guide)
+    weights = counted * np.sqrt(p * (1.0 - p))
+    rows, classes = np.nonzero(counted)
+    of_answer = rows, weights[rows, classes]  # what all classes of an answer share is no log-odds
+    y = np.log(np.maximum(said, _SMALLEST))[rows, classes]
+    if others:
+        design = _splines([guide[rows, classes], *_of_reference(others, rows, classes)])
+        left = leftover(_less_means(y, *of_answer), _less_means(design, *of_answer))[0]
+    else:  # nobody says what to expect but the suspect: what it usually says where its best class is the same
+        alike = said.argmax(axis=1)[rows] * said.shape[1] + classes, np.ones(len(y))
+        design = _splines([guide.max(axis=1)[rows]])
+        left = leftover(_less_means(y, *alike), _less_means(design, *alike))[0]
+        left = _less_means(left, *of_answer)
+    return _spread(left, y, counted), weights
+
+
+def _of_labels(
+    said: np.ndarray, guide: np.ndarray, counted: np.ndarray, others: Mapping[str, np.ndarray]
+) -> tuple[np.ndarray, np.ndarray]:
+    """What is left of 1[label = c] where it counts, 0 elsewhere, and its weights; both of shape (N, m)."""
+    rows, classes = np.nonzero(counted)
+    y = (said.argmax(axis=1)[rows] == classes).astype(np.float64)
+    is_best = (guide.argmax(axis=1)[rows] == classes).astype(np.float64)
+    explained_by = [guide[rows, classes], guide.max(axis=1)[rows], is_best, *_of_reference(others, rows, classes)]
+    left = leftover(y - y.mean(), _splines(explained_by))[0]
+    return _spread(left, y, counted), counted.astype(np.float64)
+
+
+def _of_reference(others: Mapping[str, np.ndarray], rows: np.ndarray, classes: np.ndarray) -> list[np.ndarray]:
+    """What the reference says, where there is a victim as well; without one it is the guide."""
+    return [np.log(np.maximum(others["reference"], _SMALLEST))[rows, classes]] if len(others) == 2 else []
+
+
+def _splines(explained_by: list[np.ndarray]) -> np.ndarray:
+    """All splines side by side, of as many pieces as there are answers for."""
+    pieces = pieces_for(len(explained_by[0]), len(explained_by), _PER_PIECE)
+    return np.concatenate([hats(x, pieces) for x in explained_by], axis=1)
+
+
+def _spread(left: np.ndarray, y: np.ndarray, counted: np.ndarray) -> np.ndarray:
+    """What is left, at its places; nothing where all is alike, or as the victim says: noise out of rounding."""
+    r = np.zeros(counted.shape)
+    if left.std() > 1e-9 * np.abs(y).max():
+        r[counted] = left
+    return r
 
 
 def weighted_by_log(found: TiltAmplitudes, logged_counts: Mapping[int, int] | Any) -> TiltAmplitudes:
