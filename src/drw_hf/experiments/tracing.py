@@ -318,13 +318,17 @@ def _tilt_table(records: dict[str, Record]) -> str:
             for kind in ("scores", "labels"):
                 found = [record[f"{where}, {kind}"] for record in some]
                 z, named = ([value for one in found for value in one[name]] for name in ("z", "named"))
-                shares = [one["others"]["shares"]["0.001"] for one in found]
+                shares, ks = (
+                    [one["others"]["shares"]["0.001"] for one in found],
+                    [one["others"]["ks_p"] for one in found],
+                )
                 row = {"tilt, hard labels of": _tilt_title(fresh, size), "students": str(len(some))}
                 row |= {"probed with": title, "by its": kind, "mean z (range)": "–", "named": "–"}
                 if z:
                     row |= {"mean z (range)": f"{np.mean(z):.1f} ({_range(z)})", "named": f"{sum(named)} of {len(z)}"}
                 row["innocents named"] = str(sum(one["innocents_named"] for one in found))
-                rows.append({**row, "innocents' p ≤ 0.001": f"{np.mean(shares):.2%}"})
+                row["innocents' p ≤ 0.001"] = f"{np.mean(shares):.2%}"
+                rows.append({**row, "least KS p": small_p(math.log10(min(ks)))})
     return table(rows)
 
 
