@@ -340,10 +340,9 @@ def test_both_students_are_found_and_the_innocent_model_is_not_accused(tmp_path,
     assert told.exit_code == 0, told.output
     found = {row["model"]: row for row in json.loads(told.stdout)["models"]}
     assert found[demo.SUSPECTS["soft"]]["verdict"] == "detected"
-    hard = found[demo.SUSPECTS["hard"]]["verdict"]
-    assert hard == "detected" or (task == SEQUENCE and hard == "undecided"), "one hard label a text says little"
+    assert found[demo.SUSPECTS["hard"]]["verdict"] == "detected"
     assert found[demo.SUSPECTS["innocent"]]["verdict"] != "detected", "by chance in one run of 3000"
     clean, soft, hard = (
         found[f"victim, {how}"]["accuracy"] for how in ("clean", "serving soft labels", "serving hard labels")
     )
-    assert clean > 0.8 and abs(clean - soft) < 0.01 and clean - hard < 0.06
+    assert clean > 0.8 and soft == hard and abs(clean - soft) < 0.02, "0.3 points, on average over keys and texts"

@@ -26,12 +26,14 @@ from ..keys.binding import labels_of
 from ..keys.choices import LabelKind
 from ..planning import Fit
 from .scenes import MAX_LENGTH, Scene, asking_options
-from .story import GUILTY, SEQUENCE, SUSPECTS, next_steps
+from .story import GUILTY, SEQUENCE, SUSPECTS, TOKEN, next_steps
 
 FORMAT = "drw-demo-1"
 REPORT, NEXT_STEPS = "demo.json", "next-steps.md"
 PARTS = ("protected", "key", "figures", "evidence")  # the folders that a demo writes
-EPOCHS = {"student": 8, "innocent": 4, "pretrained": 3}
+EPOCHS = {TOKEN: 8, SEQUENCE: 10, "innocent": 4, "pretrained": 3}
+# Students of sentences that learn faster forget and relearn: noise in which the mark drowns.
+LEARNING_RATES = {TOKEN: 3e-3, SEQUENCE: 1e-3, "pretrained": 5e-5}
 SIMULATED_KEYS = 2000
 BUDGET = 0.3  # points of accuracy that the mark may cost
 MOVED = 1e-3  # a probability that changed by more was moved by the key; by less, rounding does it
@@ -195,7 +197,7 @@ def steal(scene: Scene, service: Any, kind: LabelKind, seed: int) -> tuple[Any, 
     questions = scene.queries.remove_columns(scene.gold)
     answers = label_with_teacher(service, questions, scene.tokenizer, **asking_options(scene.work))
     student, tokenizer, settings = beginner(scene, seed)
-    epochs, limit = (EPOCHS["student"], None) if scene.student is None else (EPOCHS["pretrained"], MAX_LENGTH)
+    epochs, limit = (EPOCHS[scene.task], None) if scene.student is None else (EPOCHS["pretrained"], MAX_LENGTH)
     distil(student, tokenizer, answers, scene.work, epochs, label_kind=kind, seed=seed, max_length=limit, **settings)
     return student, tokenizer
 
@@ -213,10 +215,11 @@ def beginner(scene: Scene, seed: int) -> tuple[Any, Any, dict[str, Any]]:
     labels = labels_of(scene.victim.config)
     if scene.student is None:
         tokenizer = scene.tokenizer
-        return small_bert(scene.task, len(tokenizer), seed, labels=labels, max_length=MAX_LENGTH), tokenizer, {}
+        model = small_bert(scene.task, len(tokenizer), seed, labels=labels, max_length=MAX_LENGTH)
+        return model, tokenizer, {"learning_rate": LEARNING_RATES[scene.task]}
     torch.manual_seed(seed)
     student = load_student(scene.student, scene.task, list(labels))
-    return student, load_tokenizer(scene.student), {"learning_rate": 5e-5}
+    return student, load_tokenizer(scene.student), {"learning_rate": LEARNING_RATES["pretrained"]}
 
 
 def probe(scene: Scene, name: str, suspect: Any, its_tokenizer: Any, protected: Any) -> DetectionResult:

@@ -72,6 +72,11 @@ class Theft:
         """Rows without their labels."""
         return rows.select_columns([CORPORA[self.task].column])
 
+    def new_text(self, n_rows: int) -> Dataset:
+        """So many rows more, which nobody was trained on."""
+        known = len(self.queries) + len(self.unseen)
+        return Dataset.from_list(CORPORA[self.task].make(known + n_rows)[known:])
+
     def text(self, rows: Dataset) -> list[Any]:
         return rows[CORPORA[self.task].column][:]
 
