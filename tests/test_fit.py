@@ -1,5 +1,6 @@
 """key.fit: the strength that a budget allows, the figures beside it, and which keys it refuses."""
 
+import dataclasses
 import warnings
 
 import numpy as np
@@ -59,6 +60,14 @@ def test_the_figures_stand_beside_the_key(fitting):
     assert "rely" not in text and "over 25 throwaway keys" in text and f"over {found.n_texts} texts" in text
     assert fresh_key(fitting["model"]).fitted is None
     assert leaks_in(made, [("text", text.encode()), ("repr", repr(found).encode())]) == []
+
+
+def test_a_measured_cost_far_from_the_expected_one_is_pointed_out(fitting):
+    found = fit_tilt(**fitting)
+    far = dataclasses.replace(found.cost, measured_cost=found.expected_cost + 50.0)
+    assert "far from what was expected" in str(dataclasses.replace(found, cost=far))
+    near = dataclasses.replace(found.cost, measured_cost=found.expected_cost)
+    assert "far from what was expected" not in str(dataclasses.replace(found, cost=near))
 
 
 def test_the_same_without_a_key(fitting):

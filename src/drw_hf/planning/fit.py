@@ -4,6 +4,7 @@ The owner states a price. The temperature is fitted to clean answers before any 
 to throwaway keys with fresh secrets: neither knows anything of the key that will be served.
 """
 
+import math
 from dataclasses import dataclass
 from typing import Any, Unpack
 
@@ -17,6 +18,7 @@ from .tilt_costs import POINTS, STRONGEST, TiltCost, TiltCosts
 from .tilt_traffic import LEAST_KEYS, TiltTraffic, observe_tilt_traffic, require_tilt, throwaway_keys
 
 BUDGET = 0.3  # points
+FAR = 4.0  # standard errors between the measured and the expected cost that are no chance
 CAUTION = (
     "The temperature was given, not fitted to labels of this data, so do not rely on the cost: one that was fitted on "
     "training labels is usually too low."
@@ -94,6 +96,11 @@ class Fit:
         """Whether the budget decided; else the strength is the largest that a budget allows, and costs less."""
         return self.strength < STRONGEST
 
+    @property
+    def _error(self) -> float:
+        """The standard error of the difference between the measured and the expected cost, roughly."""
+        return math.hypot(self.cost.measured_error or 0.0, self.cost.standard_error, self.cost.text_error)
+
     def __str__(self) -> str:
         origin = "fitted" if self.reliable else "given"
         cost = self.cost
@@ -107,6 +114,11 @@ class Fit:
             lines.append(
                 f"measured cost {cost.measured_cost:.3f} ± {cost.measured_error:.3f} points, of an accuracy of "
                 f"{self.clean_accuracy:.2f} %"
+            )
+        if cost.measured_cost is not None and abs(cost.measured_cost - cost.expected_cost) > FAR * self._error:
+            lines.append(
+                "What was measured is far from what was expected: this model's probabilities are not put right by a "
+                "temperature alone, so do not rely on the expected cost."
             )
         if not self.used_up:
             lines.append("The budget is not used up: the model is so sure that the largest strength costs less.")
