@@ -84,6 +84,14 @@ def environment(place):
 
 
 @pytest.fixture
+def inside(place, monkeypatch):
+    """Inside the folder ``place``, with its own caches and no passphrase."""
+    monkeypatch.chdir(place)
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", str(place / "cache"))
+    return place
+
+
+@pytest.fixture
 def here(environment, place, monkeypatch):
     """The same for a test that changes some of it."""
     monkeypatch.chdir(place)

@@ -91,6 +91,13 @@ def drw(line, **options):
     return CliRunner().invoke(app, shlex.split(line) if isinstance(line, str) else list(map(str, line)), **options)
 
 
+def document(line):
+    """What a command line prints with --json."""
+    found = drw(f"{line} --json")
+    assert found.exit_code == 0, found.output
+    return json.loads(found.stdout)
+
+
 @pytest.fixture(scope="module")
 def story(environment):
     """The way from a tagger to a student that is recognised, every step with --json."""

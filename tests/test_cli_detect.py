@@ -2,12 +2,13 @@
 
 import json
 
-import datasets
 import pytest
 
 from drw_hf import WatermarkKey
 from needles import leaks_in
 from test_cli import drw, save_model, write_rows
+
+pytestmark = pytest.mark.usefixtures("inside")
 
 
 @pytest.fixture(scope="module")
@@ -20,13 +21,6 @@ def place(tmp_path_factory):
     made = drw(f"keygen {folder}/mine --mark tilt --strength 0.3 --temperature 1.4 --plain --output {folder}/key")
     assert made.exit_code == 0, made.output
     return folder
-
-
-@pytest.fixture(autouse=True)
-def here(place, monkeypatch):
-    monkeypatch.chdir(place)
-    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", str(place / "cache"))
-    return place
 
 
 @pytest.mark.parametrize("reference", ["", " --reference reference"])
@@ -47,8 +41,8 @@ def test_labels_alone_are_shown_beside_scores_and_the_evidence_replays(reference
     assert ("reference's answers" in replayed.stdout) == bool(reference)
 
 
-def test_a_log_of_labels_is_refused_where_none_were_drawn(here):
+def test_a_log_of_labels_is_refused_where_none_were_drawn(inside):
     rows = [{"text": f"the film was good {number}", "served": "positive"} for number in range(20)]
-    (here / "log.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    (inside / "log.jsonl").write_text("\n".join(map(json.dumps, rows)))
     found = drw("detect suspect log.jsonl --key key --victim mine --logged-column served")
     assert found.exit_code == 1 and "are not drawn" in " ".join(found.output.split())

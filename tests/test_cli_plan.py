@@ -5,7 +5,6 @@ import json
 import re
 import shlex
 
-import datasets
 import numpy as np
 import pytest
 
@@ -15,9 +14,11 @@ from drw_hf.keys import MarkSettings
 from drw_hf.planning import ExpectedStudent, PlanRow, Traffic, plan, plan_protection
 from needles import leaks_in
 from small_models import make_model
-from test_cli import drw, make_tokenizer, save_lively, save_model, write_rows
+from test_cli import document, drw, make_tokenizer, save_lively, save_model, write_rows
 
 STUDENT = "--phi 0.4 --sigma 1"
+
+pytestmark = pytest.mark.usefixtures("inside")
 
 
 @pytest.fixture(scope="module")
@@ -31,19 +32,6 @@ def place(tmp_path_factory):
     return folder
 
 
-@pytest.fixture(autouse=True)
-def here(place, monkeypatch):
-    monkeypatch.chdir(place)
-    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", str(place / "cache"))
-    return place
-
-
-def document(line):
-    found = drw(f"{line} --json")
-    assert found.exit_code == 0, found.output
-    return json.loads(found.stdout)
-
-
 def table_of(text):
     """The table's lines as words; it stands between two empty lines."""
     return [re.split(r" {2,}", line.strip()) for line in text.split("\n\n")[1].splitlines()]
@@ -52,10 +40,10 @@ def table_of(text):
 # -- one class
 
 
-def test_the_figures_are_those_of_plan_protection(here):
+def test_the_figures_are_those_of_plan_protection(inside):
     options = "--epsilon 0.05 --epsilon 0.2 --tau 0.3 --tau 0.6 --frequency 9 --scope all --queries 100 --limit 200"
     found = document(f"plan my-classifier queries.jsonl --target positive --hash-rule rarest {options} {STUDENT}")
-    texts = [json.loads(line)["text"] for line in (here / "queries.jsonl").read_text().splitlines()[:200]]
+    texts = [json.loads(line)["text"] for line in (inside / "queries.jsonl").read_text().splitlines()[:200]]
     expected = plan_protection(
         make_model(vocab_size=905, seed=1),
         texts,
@@ -115,10 +103,10 @@ def test_where_none_reaches_it_the_way_out_is_named():
     assert "nothing of the mark would be copied" in drw(f"{line} --tau 0").stdout
 
 
-def test_the_target_may_be_a_number_and_the_model_protected(here):
+def test_the_target_may_be_a_number_and_the_model_protected(inside):
     model = make_model(vocab_size=905, seed=1)
     key = WatermarkKey.generate(model, target=1, tokenizer=make_tokenizer(), scope="all", tau=1.0, epsilon=3.0)
-    key.save_pretrained(here / "key")
+    key.save_pretrained(inside / "key")
     assert drw("protect my-classifier --key key --output protected --overwrite").exit_code == 0
     plain, by_number, protected = (
         document(f"plan {line} {STUDENT}")

@@ -3,13 +3,13 @@
 import json
 import re
 
-import datasets
 import pytest
 
 from drw_hf import KeyRing, WatermarkKey
-from drw_hf.keys import sealing
 from needles import leaks_in
-from test_cli import drw, save_lively, save_model, write_rows
+from test_cli import document, drw, save_lively, save_model, write_rows
+
+pytestmark = pytest.mark.usefixtures("inside")
 
 
 @pytest.fixture(scope="module")
@@ -22,24 +22,10 @@ def place(tmp_path_factory):
     return folder
 
 
-@pytest.fixture(autouse=True)
-def here(place, monkeypatch):
-    monkeypatch.chdir(place)
-    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", str(place / "cache"))
-    monkeypatch.setattr(sealing, "COST", 2**4)
-    return place
-
-
-def document(line):
-    found = drw(f"{line} --json")
-    assert found.exit_code == 0, found.output
-    return json.loads(found.stdout)
-
-
 # -- keygen
 
 
-def test_a_key_is_fitted_saved_and_protects(here):
+def test_a_key_is_fitted_saved_and_protects(inside):
     made = document("keygen my-classifier --budget 0.5 --data labelled.csv --tau 0.9 --plain --output key")
     key = WatermarkKey.from_pretrained("key")
     assert (key.mark, key.tau, key.settings.budget) == ("tilt", 0.9, 0.5) and key.commitment() == made["commitment"]
@@ -63,15 +49,15 @@ def test_what_was_fitted_is_told_in_words():
     assert not found.stderr, "the temperature is fitted, so nobody is warned"
 
 
-def test_without_labels_the_temperature_must_be_given_and_is_doubted(here):
+def test_without_labels_the_temperature_must_be_given_and_is_doubted(inside):
     refused = drw("keygen my-classifier --budget 0.5 --data queries.jsonl --plain --output doubted")
-    assert refused.exit_code == 1 and "no labels" in refused.stderr and not (here / "doubted").exists()
+    assert refused.exit_code == 1 and "no labels" in refused.stderr and not (inside / "doubted").exists()
     found = drw("keygen my-classifier --budget 0.5 --data queries.jsonl --temperature 1.4 --plain --output doubted")
     assert found.exit_code == 0 and "do not rely on the cost" in found.stdout
     assert WatermarkKey.from_pretrained("doubted").settings.temperature == 1.4
 
 
-def test_strength_and_temperature_may_be_named_and_no_weights_are_needed(here):
+def test_strength_and_temperature_may_be_named_and_no_weights_are_needed(inside):
     made = document("keygen tagger --strength 0.25 --temperature 1.3 --frequency 9 --plain --output named")
     settings = WatermarkKey.from_pretrained("named").settings
     assert (settings.strength, settings.temperature, settings.frequency, settings.budget) == (0.25, 1.3, 9.0, None)
@@ -99,10 +85,10 @@ def test_a_ring_is_fitted_once_for_all_users():
         ("--mark magic", "cosine"),
     ],
 )
-def test_a_tilt_without_its_price_and_a_mix_of_marks_are_usage_errors(here, options, word):
+def test_a_tilt_without_its_price_and_a_mix_of_marks_are_usage_errors(inside, options, word):
     found = drw(f"keygen my-classifier {options} --plain --output new")
     assert found.exit_code == 2 and word in " ".join(found.output.replace("│", " ").split()), found.output
-    assert not (here / "new").exists()
+    assert not (inside / "new").exists()
 
 
 @pytest.mark.parametrize(
@@ -115,10 +101,10 @@ def test_a_tilt_without_its_price_and_a_mix_of_marks_are_usage_errors(here, opti
         ("--budget 0.3 --data labelled.csv --limit 1", ["all 1 labels are of one class"]),
     ],
 )
-def test_what_is_wrong_is_said_in_one_message(here, options, words):
+def test_what_is_wrong_is_said_in_one_message(inside, options, words):
     found = drw(f"keygen my-classifier {options} --plain --output new")
     assert found.exit_code == 1 and not found.stdout and found.stderr.count("Error: ") == 1, found.output
-    assert all(word in found.stderr for word in words) and not (here / "new").exists()
+    assert all(word in found.stderr for word in words) and not (inside / "new").exists()
 
 
 # -- plan

@@ -308,34 +308,35 @@ def report(output: Path) -> str:
         for record in records
         if record["what"] == "recovery"
     ]
-    erasure = [
-        {
-            "": record["setting"],
-            "digits": record["digits"] or "all",
-            "estimated": said[record["with_gold"]],
+
+    def used(what: str, how: Callable[[Record], dict[str, str]]) -> str:
+        """What came of an estimate that was used in some way."""
+        rows = [
+            {
+                "": record["setting"],
+                "digits": record["digits"] or "all",
+                "estimated": said[record["with_gold"]],
+                **how(record),
+                **_z_values(record),
+            }
+            for record in records
+            if record["what"] == what
+        ]
+        return table(rows)
+
+    erasure = used(
+        "erasure",
+        lambda record: {
             "taken off": f"{record['times']:g} times",
             "accuracy": f"{record['unseen']['accuracy']:.1f}",
-            **_z_values(record),
-        }
-        for record in records
-        if record["what"] == "erasure"
-    ]
-    framing = [
-        {
-            "": record["setting"],
-            "digits": record["digits"] or "all",
-            "estimated": said[record["with_gold"]],
-            "the estimate was": record["how"],
-            **_z_values(record),
-        }
-        for record in records
-        if record["what"] == "framing"
-    ]
+        },
+    )
+    framing = used("framing", lambda record: {"the estimate was": record["how"]})
     return (
         "Correlation of the thief's estimate with the key's numbers: all words / words seen once / seen 100 times.\n\n"
         f"{table(recovery)}\n\nA student of answers from which the estimate was taken off; z on queries / on unseen "
-        f"text.\n\n{table(erasure)}\n\nA model that has nothing to do with the victim, framed; z on queries / on "
-        f"unseen text.\n\n{table(framing)}\n"
+        f"text.\n\n{erasure}\n\nA model that has nothing to do with the victim, framed; z on queries / on "
+        f"unseen text.\n\n{framing}\n"
     )
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from ..asking import max_length_of
 from ..asking.options import AskingOptions
 from ..checks import as_floats, check_options, distributions, integers, whole_number
-from ..detection.probing import probe_suspect
+from ..detection.probing import probe_suspect, without_mark
 from ..keys.choices import Task
 from ..keys.hash_rules import HashRule
 from ..keys.key import WatermarkKey
@@ -83,7 +83,7 @@ def observe_traffic(
         How it is asked: :class:`drw_hf.asking.AskingOptions`.
     """
     check_options("observe_traffic", asking, AskingOptions)
-    model = model.get_base_model() if hasattr(model, "watermark_disabled") else model
+    model = without_mark(model)
     throwaway = WatermarkKey.generate(model, target=0, tokenizer=tokenizer, task=task, hash_rule=hash_rule)
     asking["max_length"] = asking.get("max_length") or max_length_of(tokenizer, model.config)
     probe = probe_suspect(model, texts, key=throwaway, tokenizer=tokenizer, max_queries=max_queries, **asking)

@@ -47,8 +47,8 @@ class TiltLaw:
 
     def __init__(self, A: np.ndarray, settings: MarkSettings) -> None:
         self.A, self.frequency, self.tau = np.asarray(A, dtype=np.float64), settings.frequency, settings.tau
-        self.words, self.classes = np.nonzero(self.A)
-        self.pairs = self.A[self.words, self.classes]
+        self.words, classes = np.nonzero(self.A)
+        self.pairs = self.A[self.words, classes]
         # √2·cos = (1 + cos)/√2 − (1 − cos)/√2: the terms of the paper's test with two equal amplitudes, all selected.
         halves = self.pairs / math.sqrt(2.0) if len(self.pairs) else np.zeros(1)
         self._terms = NullLaw(halves, MarkSettings(frequency=self.frequency, tau=1.0), B=halves)
