@@ -1,5 +1,7 @@
 """The thief who computes tilt's numbers from answers: the estimator, and what is done with it."""
 
+import json
+
 import numpy as np
 import pytest
 from datasets import Dataset
@@ -7,7 +9,7 @@ from datasets import Dataset
 from drw_hf import WatermarkKey
 from drw_hf.asking.labelling import LABELS, PROBABILITIES
 from drw_hf.detection.words import Words
-from drw_hf.experiments.recovery import Recovered, correlations, flat, moved, recover, with_answers
+from drw_hf.experiments.recovery import Recovered, correlations, flat, moved, recover, report, with_answers
 from drw_hf.watermark.tilt import signals
 from small_models import make_model
 
@@ -69,3 +71,21 @@ def test_answers_are_exchanged_in_place(by_word):
     changed = with_answers(answers, np.array(rows)[:, ::-1])
     np.testing.assert_array_equal(flat(changed), np.array(rows)[:, ::-1])
     assert changed[LABELS][:] == ([[1, -1], [0, 0]] if by_word else [1, 0, 0])
+
+
+def test_the_tables_tell_what_was_recovered_and_what_came_of_it(tmp_path):
+    found = {"scores": {"z": 5.5}, "labels": {"z": 22.9}, "accuracy": 83.3}
+    about = {"setting": "pos-tiny", "queries": found, "unseen": found}
+    seen = {"all words": 0.7, "seen once": 0.6}
+    lines = [
+        {"what": "recovery", **about, "digits": 0, "n_texts": 1000, "answers": 9000}
+        | {"without labels": seen, "with gold labels": seen},
+        {"what": "erasure", **about, "digits": 3, "with_gold": True, "times": 2.0},
+        {"what": "framing", **about, "digits": 3, "with_gold": False, "how": "put on"},
+    ]
+    output = tmp_path / "recovery.jsonl"
+    output.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    text = report(output)
+    assert "| pos-tiny | 1,000 | 9,000 | all | 0.70 / 0.60 / – | 0.70 / 0.60 / – |" in text
+    assert "| pos-tiny | 3 | with gold labels | 2 times | 83.3 | 5.5 / 5.5 | 22.9 / 22.9 |" in text
+    assert "| pos-tiny | 3 | without labels | put on | 5.5 / 5.5 | 22.9 / 22.9 |" in text

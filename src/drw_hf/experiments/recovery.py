@@ -302,7 +302,7 @@ def report(output: Path) -> str:
             "": record["setting"],
             "texts asked": f"{record['n_texts']:,}" if isinstance(record["n_texts"], int) else record["n_texts"],
             "answers": f"{record['answers']:,}",
-            "digits": record["digits"] or "all",
+            "digits": str(record["digits"] or "all"),
             **{name: _correlation(record[name]) for name in said.values()},
         }
         for record in records
@@ -314,7 +314,7 @@ def report(output: Path) -> str:
         rows = [
             {
                 "": record["setting"],
-                "digits": record["digits"] or "all",
+                "digits": str(record["digits"] or "all"),
                 "estimated": said[record["with_gold"]],
                 **how(record),
                 **_z_values(record),
