@@ -33,14 +33,24 @@ def needles(key):
     if key.law == "paper":
         arrays |= {"v_k": key.v_k, "v_s": key.v_s, "M": key.M[10]}
     for name, array in arrays.items():
-        # Three entries in a row, from the middle: 12 bytes or more that do not stand anywhere by chance. (Not from the
-        # beginning: special tokens stand there, whose signal is 0.)
-        middle = len(array) // 2
+        telling = telling_entries(array)
         for dtype in ("<f4", "<f8"):
-            found[f"{name} {dtype}"] = array[middle : middle + 3].astype(dtype).tobytes()
-        found[f"{name} as text"] = repr(float(array[middle]))[:12].encode()
+            found[f"{name} {dtype}"] = telling.astype(dtype).tobytes()
+        found[f"{name} as text"] = max((repr(float(entry)) for entry in telling), key=len)[:12].encode()
     # Old pickle protocols, torch.save's among them, write bytes as text: each byte a Unicode character.
     return found | {f"{name}, in a pickle": needle.decode("latin-1").encode() for name, needle in found.items()}
+
+
+def telling_entries(array, count=3):
+    """Some entries in a row that stand nowhere by chance: the first from the middle on of which none is 0 or 1.
+
+    Special tokens and those that are not selected have the signal 0; a "0.0" or a row of zeros is in every file.
+    """
+    array = np.asarray(array)
+    middle = np.roll(array, -(len(array) // 2))
+    runs = np.lib.stride_tricks.sliding_window_view(middle, count)
+    plain = (runs == 0) | (runs == 1)
+    return runs[np.argmin(plain.sum(axis=1))]
 
 
 def leaks_in(key, contents: Iterable[tuple[str, bytes]]) -> list[tuple[str, str]]:

@@ -60,6 +60,15 @@ def test_the_search_finds_every_needle(tmp_path, way):
                 assert_clean(key, tmp_path)
 
 
+@pytest.mark.parametrize("tau", [0.3, 0.9, 1.0])
+def test_no_needle_is_so_short_that_it_stands_somewhere_by_chance(tau):
+    keys = [
+        make_key(make_model(), make_tokenizer(), mark="tilt", strength=1.0, temperature=1.0, tau=tau) for _ in "123"
+    ]
+    for key in keys:
+        assert [name for name, needle in needles(key).items() if len(set(needle)) < 5 or len(needle) < 10] == []
+
+
 @pytest.mark.parametrize("label_kind", ["soft", "hard"])
 @pytest.mark.parametrize("way", WAYS, ids=str)
 def test_save_pretrained(tmp_path, way, label_kind):

@@ -106,8 +106,10 @@ def read_parts(setting: Setting, data: str) -> Parts:
 def split(corpus: Corpus, rows: dict[str, int], seed: int = 0) -> Parts:
     """Deal out the training rows, shuffled and each text once, to the parts that name a number.
 
-    A part without one gets: calibration the validation split; unseen the evaluation split and what is left of the
-    training rows; others the texts of the calibration.
+    Whatever is left of the training rows, the validation and the evaluation split are then mixed: they may be of
+    different times or topics, and a strength is right for text like that which it was chosen on. A part without a
+    number gets: calibration as many of these as the validation split has, unseen all others, and ``others`` the texts
+    of the calibration.
     """
     order = np.random.default_rng(seed).permutation(len(corpus.train))
     seen: set[str] = set()
@@ -122,11 +124,11 @@ def split(corpus: Corpus, rows: dict[str, int], seed: int = 0) -> Parts:
         if part in rows:
             parts[part] = train.select(range(first, first + rows[part]))
             first += rows[part]
-    if "calibration" not in parts:
-        parts["calibration"] = _new_texts(corpus.validation, corpus, seen)
-    if "unseen" not in parts:
-        left = train.select(range(first, len(train)))
-        parts["unseen"] = concatenate_datasets([_new_texts(corpus.evaluation, corpus, seen), left])
+    left = [_new_texts(rows, corpus, seen) for rows in (corpus.validation, corpus.evaluation)]
+    mixed = concatenate_datasets([train.select(range(first, len(train))), *left]).shuffle(seed)
+    n_calibration = 0 if "calibration" in parts else len(left[0])
+    parts.setdefault("calibration", mixed.select(range(n_calibration)))
+    parts.setdefault("unseen", mixed.select(range(n_calibration, len(mixed))))
     parts.setdefault("others", parts["calibration"])
     return Parts(corpus, **parts)
 
