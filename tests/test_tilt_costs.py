@@ -239,10 +239,17 @@ def test_the_strength_spends_the_budget_and_no_more(budget):
     costs = TiltCosts(traffic, 1.0, made_up_keys(20))
     strength = costs.strength_for(budget)
     assert len(f"{strength:g}".replace(".", "").lstrip("0")) <= 3
-    assert costs.at(strength).expected_cost <= budget < costs.at(1.02 * strength).expected_cost
+    assert costs.at(strength).upper_cost <= budget < costs.at(1.02 * strength).upper_cost
     fresh = TiltCosts(traffic, 1.0, made_up_keys(20, first=100)).at(strength)
     error = math.hypot(fresh.standard_error, costs.at(strength).standard_error)
-    assert abs(fresh.expected_cost - budget) < 4.0 * error, "other keys cost as much"
+    assert abs(fresh.expected_cost - costs.at(strength).expected_cost) < 4.0 * error, "other keys cost as much"
+
+
+def test_the_budget_leaves_room_for_what_a_small_sample_does_not_tell():
+    few, many = (TiltCosts(made_up(n), 1.0, made_up_keys(20)) for n in (500, 10000))
+    cost = few.at(few.strength_for(0.3))
+    assert cost.upper_cost == pytest.approx(cost.expected_cost + 2.0 * math.hypot(cost.standard_error, cost.text_error))
+    assert cost.expected_cost < many.at(many.strength_for(0.3)).expected_cost < 0.3
 
 
 def test_a_model_that_is_very_sure_does_not_use_the_budget_up():

@@ -250,7 +250,8 @@ class WatermarkKey(KeptSecret):
         tokenizer : PreTrainedTokenizerBase
             The model's tokenizer.
         budget : float
-            The accuracy that the mark may cost on average over keys, in points: 0.3 is 3 answers of 1,000.
+            The accuracy that the mark may cost on average over keys, in points: 0.3 is 3 answers of 1,000. Two
+            standard errors are left free, since the cost is known from a sample.
         temperature : float, optional
             The model's calibration temperature, where ``data`` has no labels to fit it by. The cost is then marked as
             unreliable.

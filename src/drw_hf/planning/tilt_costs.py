@@ -29,6 +29,7 @@ WEAKEST = 1e-4  # a strength below it is none
 # What a budget allows at most: beyond, shown scores mislead those who read them, even where no argmax moves.
 STRONGEST = 1.0
 POINTS = 100.0  # an accuracy of 1 is 100 points
+CAUTION = 2.0  # standard errors that a budget leaves room for: it is to hold for other text than the sample too
 _AT_ONCE = 2**22  # numbers in memory at once
 
 
@@ -60,6 +61,11 @@ class TiltCost:
     spread: float
     measured_cost: float | None = None
     measured_error: float | None = None
+
+    @property
+    def upper_cost(self) -> float:
+        """The expected cost and two standard errors, over keys and texts: what a budget limits."""
+        return self.expected_cost + CAUTION * math.hypot(self.standard_error, self.text_error)
 
 
 def shifts_of(traffic: TiltTraffic, key: WatermarkKey, first: int = 0, last: int | None = None) -> np.ndarray:
@@ -159,25 +165,22 @@ class TiltCosts:
         return TiltCost(strength, expected, over_keys, over_texts, spread, measured_cost, measured_error)
 
     def strength_for(self, budget: float) -> float:
-        """The largest strength, to three digits, whose expected cost is no more than a budget in points.
+        """The largest strength, to three digits, whose cost is no more than a budget in points, by all that is known.
 
-        ``strongest`` itself where even that costs less, and 0 where hardly anything is allowed.
+        What is limited is the expected cost and two standard errors (`TiltCost.upper_cost`): the fewer texts, the
+        weaker the mark. ``strongest`` itself where even that costs less, and 0 where hardly anything is allowed.
         """
         budget = in_range("budget", budget, 0.0, POINTS, above=True)
         low, high = 0.0, self.strongest
-        if self._expected(high) <= budget:
+        if self.at(high).upper_cost <= budget:
             return high
-        while high - low > 1e-5 * high and high > WEAKEST:
+        while high - low > 1e-4 * high and high > WEAKEST:
             middle = (low + high) / 2.0
-            low, high = (middle, high) if self._expected(middle) <= budget else (low, middle)
+            low, high = (middle, high) if self.at(middle).upper_cost <= budget else (low, middle)
         if low < WEAKEST:
             return 0.0
         unit = 10.0 ** (math.floor(math.log10(low)) - 2)
         return round(math.floor(low / unit) * unit, 12)  # downwards: the cost does not rise
-
-    def _expected(self, strength: float) -> float:
-        total = sum(_lost(one, one.served(strength)).sum() for one in self._contested)
-        return POINTS * float(total) / (self.traffic.n_items * len(self._contested))
 
     def _mean(self, values: Sequence[np.ndarray], counted: np.ndarray) -> tuple[float, float, float]:
         """The mean, in points, of what the contested items of each key have and others have not, and its errors.
