@@ -13,12 +13,13 @@ from drw_hf.asking.labelling import LABELS, PROBABILITIES, label_with_teacher
 from drw_hf.asking.models import PROTECTED
 from drw_hf.detection.probing import Probe
 from drw_hf.errors import DatasetError
-from drw_hf.experiments import marks
+from drw_hf.experiments import marks, recovery, tradeoff
 from drw_hf.experiments.lines import append_line, read_lines
+from drw_hf.experiments.marks_case import Case
 from drw_hf.experiments.marks_jobs import OTHER_KEY, Job, make_jobs
 from drw_hf.experiments.marks_report import report
 from drw_hf.experiments.marks_settings import load_settings, split
-from drw_hf.experiments.marks_thieves import ATTACKED, HARD, SECOND, SOFT, STUDENTS, debias, prune, without_lean
+from drw_hf.experiments.marks_thieves import ATTACKED, GOLD, HARD, SECOND, SOFT, STUDENTS, debias, prune, without_lean
 from drw_hf.experiments.marks_work import WHERE, Workshop, labels_alone
 from drw_hf.experiments.profiles import Encoder, Training
 from drw_hf.experiments.runs import Run, work_through
@@ -28,7 +29,7 @@ from paper_data import write_paper_data
 from small_models import make_model, make_tokenizer
 
 ROWS = {"victim": 60, "queries": 40}
-STUDENTS_OF_RUN = (SOFT, HARD, "debiasing", "fine-tuning", "pruning", SECOND)
+STUDENTS_OF_RUN = (SOFT, HARD, "debiasing", "fine-tuning", "pruning", SECOND, GOLD)
 
 
 @pytest.fixture(scope="module")
@@ -234,6 +235,24 @@ def test_scores_are_made_anew_from_the_probes(run, tmp_path):
     assert {job.kind for job in again.open_jobs()} == {"score"}
     work_through(again)
     again.check_finished()
+
+
+def test_a_student_of_another_budget_is_tested_like_the_others(run):
+    made, setting = run
+    found = tradeoff.measure(made.workshop, setting, "hard", budget=2.0, share=0.25, seed=1)
+    assert found["strength"] > settings_of(made.workshop.key(setting, 1)).strength
+    assert found["queries"].keys() == {"accuracy", "0.25 of the texts"}
+    few, all_of_them = (found["unseen"][f"{share} of the texts"]["scores"] for share in ("0.25", "1"))
+    assert few["n_probes"] < all_of_them["n_probes"] and few["n_tokens"] < all_of_them["n_tokens"]
+
+
+def test_a_thief_recovers_erases_and_frames(run):
+    made, setting = run
+    case = Case(made.workshop, setting)
+    found = recovery.measure_recovery(case, digits=3, n_texts="one-word texts")
+    assert found["texts"] == found["answers"] >= found["with gold labels"]["words"] > 100
+    erased = recovery.measure_erasure(case, digits=0, with_gold=True, times=1.0)
+    assert all(erased[where].keys() == {"accuracy", "scores", "labels"} for where in WHERE)
 
 
 def test_the_report_names_every_student_and_judges_every_goal(run):

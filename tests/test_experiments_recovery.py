@@ -9,7 +9,8 @@ from datasets import Dataset
 from drw_hf import WatermarkKey
 from drw_hf.asking.labelling import LABELS, PROBABILITIES
 from drw_hf.detection.words import Words
-from drw_hf.experiments.recovery import Recovered, correlations, flat, moved, recover, report, with_answers
+from drw_hf.experiments.recovery import Recovered, correlations, moved, recover, report
+from drw_hf.experiments.stolen import Stolen
 from drw_hf.watermark.tilt import signals
 from small_models import make_model
 
@@ -67,9 +68,9 @@ def test_answers_are_exchanged_in_place(by_word):
     rows = [[0.9, 0.1], [0.2, 0.8], [0.4, 0.6]]
     nested = [[rows[0], [0.0, 0.0]], [rows[1], rows[2]]] if by_word else rows
     answers = Dataset.from_dict({PROBABILITIES: nested, LABELS: [[0, -1], [1, 1]] if by_word else [0, 1, 1]})
-    np.testing.assert_array_equal(flat(answers), rows)
-    changed = with_answers(answers, np.array(rows)[:, ::-1])
-    np.testing.assert_array_equal(flat(changed), np.array(rows)[:, ::-1])
+    np.testing.assert_array_equal(Stolen(answers).answers, rows)
+    changed = Stolen(answers).replaced(np.array(rows)[:, ::-1])
+    np.testing.assert_allclose(Stolen(changed).answers, np.array(rows)[:, ::-1], rtol=1e-6)
     assert changed[LABELS][:] == ([[1, -1], [0, 0]] if by_word else [1, 0, 0])
 
 

@@ -24,7 +24,7 @@ from drw_hf.planning import (
 )
 from drw_hf.planning.fit import fit_to
 from drw_hf.planning.tilt_costs import STRONGEST, shifts_of
-from drw_hf.planning.tilt_plan import pairs_that_count, predicted_z
+from drw_hf.planning.tilt_plan import pair_weights, pairs_that_count, predicted_z, z_of
 from drw_hf.watermark.tilt import tilt
 from small_models import SPECIAL, WORDS, make_key, make_lively, make_model, make_tokenizer, make_victim
 
@@ -248,7 +248,9 @@ def test_the_strength_spends_the_budget_and_no_more(budget):
 def test_the_budget_leaves_room_for_what_a_small_sample_does_not_tell():
     few, many = (TiltCosts(made_up(n), 1.0, made_up_keys(20)) for n in (500, 10000))
     cost = few.at(few.strength_for(0.3))
-    assert cost.upper_cost == pytest.approx(cost.expected_cost + 2.0 * math.hypot(cost.standard_error, cost.text_error))
+    assert cost.upper_cost == pytest.approx(
+        cost.expected_cost + 2.0 * math.hypot(cost.standard_error, cost.text_error)
+    )
     assert cost.expected_cost < many.at(many.strength_for(0.3)).expected_cost < 0.3
 
 
@@ -416,12 +418,12 @@ def test_a_plan_shows_what_strengths_cost_and_predicts_nothing_that_is_not_known
 
 def test_who_knows_students_is_told_what_would_be_found():
     student = ExpectedStudent(phi={"soft": 0.4, "hard": {0.1: 0.1, 0.4: 0.2}}, sigma=0.5)
-    model, data, _ = observed(TASKS[1])
+    model, data, traffic = observed(TASKS[1])
     asked = {"strengths": [0.1, 0.4], "like": tilt_key(model), "student": student, "progress": False}
     plan = plan_tilt(model, data, make_tokenizer(), **asked)
     weak, strong = plan.rows
     assert strong.z_scores["soft"] > weak.z_scores["soft"] > weak.z_scores["hard"] > 0.0
-    assert strong.z_scores == predicted_z(0.4, plan.n_effective, student)
+    assert strong.z_scores == predicted_z(0.4, pair_weights(traffic, plan.fit.temperature), student)
     assert strong.log10_p("soft") == pytest.approx(-(strong.z_scores["soft"] ** 2) / 2 / math.log(10))
     few = plan_tilt(model, data, make_tokenizer(), queries=10, **asked)
     assert few.queries == 10 and few.n_effective < plan.n_effective
@@ -430,8 +432,17 @@ def test_who_knows_students_is_told_what_would_be_found():
 def test_pairs_of_equal_weight_count_fully():
     """Every token once, every class as likely: as many pairs as there are."""
     even = TiltTraffic(np.zeros((50, 4)), np.arange(50), np.arange(51), np.arange(50), np.zeros(50, int))
-    assert pairs_that_count(even, 1.0, 1.0, 1.0) == pytest.approx(200.0)
+    assert pairs_that_count(pair_weights(even, 1.0), kappa=1.0) == pytest.approx(200.0)
     sure = TiltTraffic([[50.0, 0.0]] * 50, np.arange(50), np.arange(51), np.arange(50), np.zeros(50, int))
-    assert pairs_that_count(sure, 1.0, 1.0, 1.0) == pytest.approx(50.0), "the impossible class carries nothing"
+    assert pairs_that_count(pair_weights(sure, 1.0), kappa=1.0) == pytest.approx(50.0), "the impossible is silent"
     silent = TiltTraffic([[0.0, 1.0]], [], [0, 0], [0], [0])
-    assert pairs_that_count(silent, 1.0, 1.0, 1.0) == 0.0
+    assert pairs_that_count(pair_weights(silent, 1.0), kappa=1.0) == 0.0
+
+
+def test_a_pair_that_tells_little_adds_little_and_one_that_tells_much_is_limited_by_kappa():
+    """z² = Σ ln(1 + γ²W/(1 + κW))."""
+    weights = np.array([0.01, 1.0, 1e6])
+    terms = [math.log1p(0.25 * w / (1.0 + 2.0 * w)) for w in weights]
+    assert z_of(0.5, weights, kappa=2.0) == pytest.approx(math.sqrt(sum(terms)))
+    assert terms[0] < 0.0025 and terms[2] == pytest.approx(math.log1p(0.125), rel=1e-5)
+    assert z_of(0.0, weights, kappa=2.0) == 0.0

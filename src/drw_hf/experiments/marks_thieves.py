@@ -3,15 +3,14 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
 from datasets import Dataset
 
-from ..asking.labelling import LABELS, PROBABILITIES
 from ..keys.choices import LabelKind
 from . import library
+from .stolen import Stolen
 
 SOFT, HARD, GOLD, CLEAN = "soft", "hard", "gold", "clean answers"
 DEBIASED, FINE_TUNED, PRUNED, SECOND = "debiasing", "fine-tuning", "pruning", "second generation"
@@ -60,21 +59,12 @@ def debias(labelled: Dataset, tokens: Sequence[Sequence[int]]) -> Dataset:
     ``tokens`` are those that may carry the mark: a word's first one for each word of a tagged row (−1 for none), all
     distinct ones of a sentence.
     """
-    rows = [np.asarray(answer, dtype=np.float64) for answer in labelled[PROBABILITIES]]
-    by_word = rows[0].ndim == 2
-    table = np.concatenate([np.atleast_2d(row) for row in rows])
+    stolen = Stolen(labelled)
+    table, by_word = stolen.table.copy(), stolen.by_word
     groups: list[Sequence[int]] = [[token] for row in tokens for token in row] if by_word else list(tokens)
-    answered = table.any(axis=1) & np.array([len(group) > 0 and min(group) >= 0 for group in groups])
-    some = np.flatnonzero(answered)
+    some = np.flatnonzero(stolen.there & np.array([len(group) > 0 and min(group) >= 0 for group in groups]))
     table[some] = without_lean(table[some], [groups[item] for item in some], damping=0.0 if by_word else 1.0)
-    numbers = np.where(table.any(axis=1), table.argmax(axis=1), -1)
-    ends = np.cumsum([len(np.atleast_2d(row)) for row in rows])[:-1]
-    changed: dict[str, Any] = {PROBABILITIES: table.astype(np.float32), LABELS: numbers}
-    if by_word:
-        changed = {name: np.split(values, ends) for name, values in changed.items()}
-    kept = {name: labelled[name][:] for name in labelled.column_names if name not in changed}
-    lists = {name: [np.asarray(row).tolist() for row in values] for name, values in changed.items()}
-    return Dataset.from_dict({**kept, **lists}, features=labelled.features)
+    return stolen.replaced(table[stolen.there])
 
 
 def without_lean(probabilities: np.ndarray, tokens: Sequence[Sequence[int]], damping: float) -> np.ndarray:

@@ -175,7 +175,7 @@ class Workshop:
                     **self.asking(setting),
                 )
                 probe.save(folder / f"{where}.npz")
-                record[f"accuracy, {where}"] = 100.0 * float(np.mean(probe.suspect.argmax(1) == probe.gold))
+                record[f"accuracy, {where}"] = accuracy_of(probe)
         return record
 
     def _do_score(self, job: Job, setting: Setting) -> Record:
@@ -271,6 +271,12 @@ class Workshop:
         with tempfile.TemporaryDirectory(dir=self.folder) as scratch:
             train(*arguments, scratch, **settings, **options)
         return {"epochs": training.epochs}
+
+
+def accuracy_of(probe: Probe) -> float:
+    """How often the suspect is right, in points."""
+    assert probe.gold is not None  # the caller has given it
+    return 100.0 * float(np.mean(probe.suspect.argmax(1) == probe.gold))
 
 
 def labels_alone(probe: Probe) -> Probe:

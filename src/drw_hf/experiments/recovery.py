@@ -16,31 +16,26 @@ with the victim.
 import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from datasets import Dataset, concatenate_datasets
 
-from ..asking.labelling import LABELS, PROBABILITIES
-from ..asking.models import PROTECTED
-from ..detection.probing import Probe, probe_suspect
 from ..detection.words import Words
 from ..keys.key import WatermarkKey
 from ..watermark.tilt import signals
 from . import library
 from .cells import table
 from .lines import Record, read_lines
-from .marks_jobs import Job
-from .marks_settings import Setting, load_settings
+from .marks_case import Case
+from .marks_settings import load_settings
 from .marks_thieves import GOLD
-from .marks_work import Workshop, labels_alone
+from .marks_work import WHERE, Workshop
 from .measurements import Measurement, command_parser, measure_missing
-from .scoring import tested
-from .theft import distil
+from .stolen import Stolen
 
-SEED = 1  # of the key, of the thief's own model and of its students
 STRANGER = 2  # the seed of the model that is framed
 DIGITS = (0, 6, 5, 4, 3, 2, 1)  # 0: not rounded
 SIZES = (1000, 6000, 20000)
@@ -123,69 +118,18 @@ def moved(p: np.ndarray, shift: np.ndarray) -> np.ndarray:
 # -- who is in it
 
 
-@dataclass(frozen=True, eq=False)
-class Case:
-    """A victim, its key, and what a thief can ask."""
-
-    shop: Workshop
-    setting: Setting
-
-    @cached_property
-    def key(self) -> WatermarkKey:
-        return self.shop.key(self.setting, SEED)
-
-    @cached_property
-    def victim(self) -> Any:
-        return self.shop.load(Job("victim", self.setting.name))
-
-    def model(self, name: str, seed: int) -> Any:
-        return self.shop.load(Job("student", self.setting.name, name, seed))
-
-    @cached_property
-    def queries(self) -> Dataset:
-        """All that the victim was not trained on and nobody probes with."""
-        parts, columns = self.shop.parts(self.setting), list(self.setting.task.columns)
-        return concatenate_datasets([part.select_columns(columns) for part in (parts.queries, parts.others)])
-
-    def served(self, texts: Dataset, digits: int) -> Dataset:
-        """What the service answers."""
-        service = PROTECTED[self.key.task].from_model(self.victim, key=self.key, digits=digits)
-        return self.shop.answers(self.setting, service, texts)
-
-    def probe(self, suspect: Any, texts: Dataset, **options: Any) -> Probe:
-        """What somebody says of texts, and their words."""
-        asking = self.shop.asking(self.setting)
-        tokenizer = self.shop.tokenizer(self.setting)
-        return probe_suspect(suspect, texts, key=self.key, tokenizer=tokenizer, **asking, **options)
-
-    def one_word_texts(self) -> Dataset:
-        """Every word of the queries, asked alone."""
-        column = self.setting.task.columns[0]
-        rows = self.queries[column]
-        by_word = self.setting.task.kind == "token-classification"
-        words = sorted({word for row in rows for word in (row if by_word else row.split())})
-        return Dataset.from_dict({column: [[word] if by_word else word for word in words]})
+def queries_of(case: Case) -> Dataset:
+    """All that the victim was not trained on and nobody probes with."""
+    return concatenate_datasets([case.texts(part) for part in ("queries", "others")])
 
 
-def flat(answers: Dataset) -> np.ndarray:
-    """Answers, one per row or word, without those that nobody gave: in the order of a probe's items."""
-    rows = np.concatenate([np.atleast_2d(np.asarray(row, dtype=np.float64)) for row in answers[PROBABILITIES]])
-    return rows[rows.any(axis=1)]
-
-
-def with_answers(answers: Dataset, p: np.ndarray) -> Dataset:
-    """The same rows with other answers."""
-    rows = [np.atleast_2d(np.asarray(row, dtype=np.float64)) for row in answers[PROBABILITIES]]
-    whole = np.concatenate(rows)
-    there = whole.any(axis=1)
-    whole[there] = p
-    numbers = np.where(there, whole.argmax(axis=1), -1)
-    by_word = np.ndim(answers[PROBABILITIES][0]) == 2
-    ends = np.cumsum([len(row) for row in rows])[:-1]
-    columns = {name: answers[name][:] for name in answers.column_names}
-    columns[PROBABILITIES] = [part.tolist() for part in np.split(whole, ends)] if by_word else whole.tolist()
-    columns[LABELS] = [part.tolist() for part in np.split(numbers, ends)] if by_word else numbers.tolist()
-    return Dataset.from_dict(columns, features=answers.features)
+def one_word_texts(case: Case) -> Dataset:
+    """Every word of the queries, asked alone."""
+    column = case.setting.task.columns[0]
+    by_word = case.setting.task.kind == "token-classification"
+    rows = queries_of(case)[column]
+    words = sorted({word for row in rows for word in (row if by_word else row.split())})
+    return Dataset.from_dict({column: [[word] if by_word else word for word in words]})
 
 
 # -- what is measured
@@ -193,11 +137,11 @@ def with_answers(answers: Dataset, p: np.ndarray) -> Dataset:
 
 def measure_recovery(case: Case, digits: int, n_texts: int | str) -> Record:
     """How much of the key's numbers so many answers of so many digits tell."""
-    texts = case.one_word_texts() if n_texts == "one-word texts" else case.queries
+    texts = one_word_texts(case) if n_texts == "one-word texts" else queries_of(case)
     if isinstance(n_texts, int):
         texts = texts.select(range(min(n_texts, len(texts))))
-    own = case.probe(case.model(GOLD, SEED), texts)
-    words, answers = own.words_of(case.key), flat(case.served(texts, digits))
+    own = case.probe(case.model(GOLD), texts)
+    words, answers = own.words_of(case.key), Stolen(case.served(texts, digits=digits)).answers
     record: Record = {"texts": len(texts), "answers": len(answers)}
     for name, model in (("without labels", None), ("with gold labels", own.suspect.astype(np.float64))):
         record[name] = correlations(recover(words, answers, model), words, case.key)
@@ -206,59 +150,32 @@ def measure_recovery(case: Case, digits: int, n_texts: int | str) -> Record:
 
 def measure_erasure(case: Case, digits: int, with_gold: bool, times: float) -> Record:
     """A student of answers from which the estimate was taken off."""
-    parts = case.shop.parts(case.setting)
-    served = case.served(parts.queries, digits)
-    found, words = _estimate(case, parts.queries, flat(served), with_gold)
-    cleaned = moved(flat(served), -times * found.of(words))
-    student = _student(case, with_answers(served, cleaned))
-    return _scores(case, student)
+    stolen = Stolen(case.served(case.texts("queries"), digits=digits))
+    found, words = _estimate(case, stolen.answers, with_gold)
+    return case.scores(case.student(stolen.replaced(moved(stolen.answers, -times * found.of(words)))))
 
 
 def measure_framing(case: Case, digits: int, with_gold: bool, how: str) -> Record:
     """A model on gold labels onto whose answers the estimate was put, or that was trained on such answers."""
-    parts = case.shop.parts(case.setting)
-    found, words = _estimate(case, parts.queries, flat(case.served(parts.queries, digits)), with_gold)
+    texts = case.texts("queries")
+    found, words = _estimate(case, Stolen(case.served(texts, digits=digits)).answers, with_gold)
     stranger = case.model(GOLD, STRANGER)
     if how == "trained in":
-        answers = case.shop.answers(case.setting, stranger, parts.queries)
-        return _scores(case, _student(case, with_answers(answers, moved(flat(answers), found.of(words)))))
+        answers = Stolen(case.shop.answers(case.setting, stranger, texts))
+        return case.scores(case.student(answers.replaced(moved(answers.answers, found.of(words)))))
     record: Record = {}
-    for where in ("queries", "unseen"):
-        probe = case.probe(stranger, parts.corpus.texts(getattr(parts, where)), victim=case.victim)
+    for where in WHERE:
+        probe, _ = case.against_victim(stranger, where)
         framed = moved(probe.suspect.astype(np.float64), found.of(probe.words_of(case.key))).astype(np.float32)
-        record[where] = _both(dataclasses.replace(probe, suspect=framed), case.key)
+        record[where] = case.both(dataclasses.replace(probe, suspect=framed))
     return record
 
 
-def _estimate(case: Case, texts: Dataset, answers: np.ndarray, with_gold: bool) -> tuple[Recovered, Words]:
-    own = case.probe(case.model(GOLD, SEED), case.shop.parts(case.setting).corpus.texts(texts))
+def _estimate(case: Case, answers: np.ndarray, with_gold: bool) -> tuple[Recovered, Words]:
+    """What a thief recovers from the answers to its queries, and the words of these."""
+    own = case.probe(case.model(GOLD), case.texts("queries"))
     words = own.words_of(case.key)
     return recover(words, answers, own.suspect.astype(np.float64) if with_gold else None), words
-
-
-def _student(case: Case, answers: Dataset) -> Any:
-    model: Any = case.shop.new_model(case.setting, SEED, case.setting.student_width)
-    case.shop.train(
-        case.setting, case.setting.student, SEED, distil, model, case.shop.tokenizer(case.setting), answers
-    )
-    return model.eval()
-
-
-def _scores(case: Case, student: Any) -> Record:
-    parts = case.shop.parts(case.setting)
-    record: Record = {}
-    for where in ("queries", "unseen"):
-        rows = getattr(parts, where)
-        gold = parts.corpus.gold(rows)
-        probe = case.probe(student, parts.corpus.texts(rows), victim=case.victim, gold=gold)
-        accuracy = 100.0 * float(np.mean(probe.suspect.argmax(1) == probe.gold))
-        record[where] = {"accuracy": round(accuracy, 2), **_both(dataclasses.replace(probe, gold=None), case.key)}
-    return record
-
-
-def _both(probe: Probe, key: WatermarkKey) -> Record:
-    """The test on scores, and on labels alone."""
-    return {"scores": tested(probe, key), "labels": tested(labels_alone(probe), key)}
 
 
 # -- the run
@@ -347,8 +264,7 @@ def _correlation(figures: dict[str, float]) -> str:
 
 def _z_values(record: Record) -> dict[str, str]:
     return {
-        f"z, {form}": " / ".join(f"{record[where][form]['z']:.1f}" for where in ("queries", "unseen"))
-        for form in ("scores", "labels")
+        f"z, {form}": " / ".join(f"{record[where][form]['z']:.1f}" for where in WHERE) for form in ("scores", "labels")
     }
 
 

@@ -1,9 +1,10 @@
 """Before a key of the mark ``tilt`` is made: what strengths cost, and how surely they would be found.
 
-The cost is that of :mod:`drw_hf.planning.tilt_costs`. The test of a student's answers reaches z ≈ √(U ln(1 + γ²)), as
-for the paper's mark (:mod:`drw_hf.planning.plan`). Here γ = φβ/σ: φ is how much of the mark a student copies, σ how
-far its (token, class) pairs stray without any mark. U = (ΣW)²/ΣW² is the number of pairs, as their weights make them
-count. U follows from the traffic; φ and σ come from students, and without them nothing is predicted.
+The cost is that of :mod:`drw_hf.planning.tilt_costs`. The test of a student's answers reaches
+z² ≈ Σ ln(1 + γ²W/(1 + κW)) over (token, class) pairs. W is how much the answers tell of a pair, and follows from the
+traffic: of rare words little, so that each adds little. γ = φβ/σ is how far a student moves with the mark, against how
+far its answers stray without any, and κ how far pairs stray by themselves; they come from students
+(:mod:`drw_hf.planning.students`), and without them nothing is predicted.
 """
 
 import math
@@ -65,7 +66,7 @@ class TiltPlan:
     queries : int
         How many texts a thief is expected to ask.
     n_effective : float
-        How many equally important (token, class) pairs a test would have to go by: U.
+        How many equally important (token, class) pairs a test would have to go by: (ΣV)²/ΣV² with V = W/(1 + κW).
     """
 
     fit: Fit
@@ -119,26 +120,37 @@ def plan_tilt(
     fit = fit_to(traffic, like, budget=budget, temperature=temperature, keys=keys)
     costs = TiltCosts(traffic, fit.temperature, throwaway_keys(like, keys), max(STRONGEST, *strengths))
     kappa = ExpectedStudent(0.0, 1.0).kappa if student is None else student.kappa
-    effective = pairs_that_count(traffic, fit.temperature, queries / traffic.n_texts, kappa)
+    weights = pair_weights(traffic, fit.temperature, queries / traffic.n_texts)
 
     def row(cost: TiltCost) -> TiltPlanRow:
-        return TiltPlanRow(cost, {} if student is None else predicted_z(cost.strength, effective, student))
+        return TiltPlanRow(cost, {} if student is None else predicted_z(cost.strength, weights, student))
 
     rows = tuple(row(costs.at(strength)) for strength in strengths)
-    return TiltPlan(fit, row(fit.cost), rows, queries, effective)
+    return TiltPlan(fit, row(fit.cost), rows, queries, pairs_that_count(weights, kappa))
 
 
-def predicted_z(strength: float, n_effective: float, student: ExpectedStudent) -> dict[str, float]:
+def predicted_z(strength: float, weights: np.ndarray, student: ExpectedStudent) -> dict[str, float]:
     """The z of the test of a student, by what it was served."""
     effects = {kind: student.copied(kind, strength) * strength / student.sigma for kind in LABEL_KINDS}
-    return {kind: math.sqrt(n_effective * math.log1p(effect**2)) for kind, effect in effects.items()}
+    return {kind: z_of(effect, weights, student.kappa) for kind, effect in effects.items()}
 
 
-def pairs_that_count(traffic: TiltTraffic, temperature: float, share: float, kappa: float) -> float:
-    """U = (ΣW)²/ΣW² over (token, class) pairs, for a thief who asks so much, over the sample.
+def z_of(effect: float, weights: np.ndarray, kappa: float) -> float:
+    """√(Σ ln(1 + γ²W/(1 + κW))): the z that an effect γ leads to."""
+    return math.sqrt(float(np.log1p(effect**2 * weights / (1.0 + kappa * weights)).sum()))
 
-    A pair's weight is ΣW = Σ w/n over the items that hold the token, saturated as W/(1 + κW), with
-    w = √(p(1 − p)) + 0.02 where the calibrated p of the class is at least 0.002.
+
+def pairs_that_count(weights: np.ndarray, kappa: float) -> float:
+    """(ΣV)²/ΣV² with V = W/(1 + κW): so many pairs of equal weight tell as much."""
+    saturated = weights / (1.0 + kappa * weights)
+    return float(saturated.sum() ** 2 / (saturated**2).sum()) if len(saturated) else 0.0
+
+
+def pair_weights(traffic: TiltTraffic, temperature: float, share: float = 1.0) -> np.ndarray:
+    """W of every (token, class) pair that tells anything, for texts so many times the sample.
+
+    W = Σ w/n over the items that hold the token, n being how many tokens each holds; w = √(p(1 − p)) + 0.02 where the
+    calibrated p of the class is at least 0.002, and else 0.
     """
     scaled = traffic.logits / temperature
     p = np.exp(scaled - log_sum_exp(scaled)[:, None])
@@ -146,9 +158,9 @@ def pairs_that_count(traffic: TiltTraffic, temperature: float, share: float, kap
     counts = np.diff(traffic.offsets)
     distinct, index = np.unique(traffic.token_ids, return_inverse=True)
     items = np.repeat(np.arange(traffic.n_items), counts)
-    sums = np.zeros(2)  # of W and W²
-    for of_class in weights.T:
-        whole = share * np.bincount(index, weights=(of_class / np.maximum(counts, 1))[items], minlength=len(distinct))
-        saturated = whole / (1.0 + kappa * whole)
-        sums += saturated.sum(), (saturated**2).sum()
-    return float(sums[0] ** 2 / sums[1]) if sums[1] else 0.0
+    by_class = [
+        np.bincount(index, weights=(of_class / np.maximum(counts, 1))[items], minlength=len(distinct))
+        for of_class in weights.T
+    ]
+    found = share * np.concatenate(by_class)
+    return found[found > 0.0]

@@ -10,7 +10,7 @@ from ..asking.models import load_clean
 from ..asking.options import AskingOptions, asking_options
 from ..asking.predictor import as_predictor
 from ..checks import finite_floats, integers, whole_number
-from ..detection.probing import probe_suspect, without_mark
+from ..detection.probing import Probe, probe_suspect, without_mark
 from ..errors import InvalidInputError, InvalidKeyError
 from ..keys.binding import max_length_of
 from ..keys.derivation import SECRET_BYTES
@@ -121,9 +121,14 @@ def observe_tilt_traffic(
     throwaway = throwaway_key(like)
     asked = as_predictor(model, tokenizer, task=like.task, labels=like.labels, max_length=options["max_length"])
     probe = probe_suspect(asked, data, key=throwaway, tokenizer=tokenizer, gold=gold, **options)
-    words = probe.words_of(throwaway)
+    return traffic_of(probe, throwaway, probe.suspect)
+
+
+def traffic_of(probe: Probe, key: WatermarkKey, answers: np.ndarray) -> TiltTraffic:
+    """The texts of a probe and a clean model's answers to them, as a sample; of the key its public side is read."""
+    words = probe.words_of(key)
     return TiltTraffic(
-        logits=np.log(np.maximum(probe.suspect.astype(np.float64), _LEAST)),
+        logits=np.log(np.maximum(answers.astype(np.float64), _LEAST)),
         token_ids=words.token_ids,
         offsets=np.cumsum([0, *words.counts]),
         texts=probe.rows,

@@ -1,0 +1,94 @@
+"""One victim of the experiments with marks under one key, who copies it, and what tests say of the copy."""
+
+import dataclasses
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from datasets import Dataset
+
+from ..asking.models import PROTECTED
+from ..detection.probing import Probe, probe_suspect
+from ..keys.choices import LabelKind
+from ..keys.key import WatermarkKey
+from .lines import Record
+from .marks_jobs import Job
+from .marks_settings import BUDGET, Parts, Setting
+from .marks_work import WHERE, Workshop, accuracy_of, labels_alone
+from .scoring import tested
+from .theft import distil
+
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    """A victim, the key of a seed, and what a thief can ask; ``budget`` is what the mark may cost."""
+
+    shop: Workshop
+    setting: Setting
+    seed: int = 1
+    budget: float = BUDGET
+
+    @cached_property
+    def key(self) -> WatermarkKey:
+        """That of the experiments with marks, fitted anew where its budget is another one."""
+        key = self.shop.key(self.setting, self.seed)
+        if self.budget == BUDGET:
+            return key
+        asking: Any = {"label_column": self.setting.task.gold, **self.shop.asking(self.setting)}
+        return key.fit(self.victim, self.parts.calibration, self.tokenizer, budget=self.budget, **asking)
+
+    @cached_property
+    def victim(self) -> Any:
+        return self.shop.load(Job("victim", self.setting.name))
+
+    @property
+    def parts(self) -> Parts:
+        return self.shop.parts(self.setting)
+
+    @property
+    def tokenizer(self) -> Any:
+        return self.shop.tokenizer(self.setting)
+
+    def model(self, name: str, seed: int | None = None) -> Any:
+        """A student of the experiments with marks."""
+        return self.shop.load(Job("student", self.setting.name, name, seed or self.seed))
+
+    def texts(self, part: str) -> Dataset:
+        """The rows of a part without their right labels."""
+        return self.parts.corpus.texts(getattr(self.parts, part))
+
+    def served(self, texts: Dataset, label_kind: LabelKind = "soft", **options: Any) -> Dataset:
+        """What the protected service answers."""
+        service = PROTECTED[self.key.task].from_model(self.victim, key=self.key, label_kind=label_kind, **options)
+        return self.shop.answers(self.setting, service, texts)
+
+    def student(self, answers: Dataset, label_kind: LabelKind = "soft") -> Any:
+        """Who has learnt these answers."""
+        model: Any = self.shop.new_model(self.setting, self.seed, self.setting.student_width)
+        training = self.setting.student
+        learnt = {"label_kind": label_kind}
+        self.shop.train(self.setting, training, self.seed, distil, model, self.tokenizer, answers, **learnt)
+        return model.eval()
+
+    def probe(self, suspect: Any, texts: Dataset, **options: Any) -> Probe:
+        """What somebody says of texts, and their words."""
+        asking = self.shop.asking(self.setting)
+        return probe_suspect(suspect, texts, key=self.key, tokenizer=self.tokenizer, **asking, **options)
+
+    def against_victim(self, suspect: Any, part: str) -> tuple[Probe, float]:
+        """What a suspect and the victim say of a part, and the suspect's accuracy there, in points."""
+        gold = self.parts.corpus.gold(getattr(self.parts, part))
+        probe = self.probe(suspect, self.texts(part), victim=self.victim, gold=gold)
+        return dataclasses.replace(probe, gold=None), accuracy_of(probe)
+
+    def scores(self, suspect: Any) -> Record:
+        """Accuracy and tests of a suspect, on the thief's queries and on unseen text."""
+        record: Record = {}
+        for where in WHERE:
+            probe, accuracy = self.against_victim(suspect, where)
+            record[where] = {"accuracy": round(accuracy, 2), **self.both(probe)}
+        return record
+
+    def both(self, probe: Probe) -> Record:
+        """The test on scores, and on labels alone."""
+        return {"scores": tested(probe, self.key), "labels": tested(labels_alone(probe), self.key)}

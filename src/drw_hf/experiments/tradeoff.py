@@ -1,0 +1,202 @@
+"""What buys evidence: a larger budget, more of the thief's queries, or more words to probe with?
+
+``python -m drw_hf.experiments.tradeoff --output docs/results/tradeoff.jsonl --data DIR --work DIR --encoder PATH``
+
+``--work`` is the folder of ``python -m drw_hf.experiments.marks``, whose victims, keys and students are used; students
+of other budgets, and of fewer queries, are trained here.
+
+Each line also says which effect γ the planner's formula would need to predict the z that was found, by its κ
+(:mod:`drw_hf.planning.tilt_plan`): what it expects of a student is a mean of these.
+"""
+
+import dataclasses
+import math
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..detection.probing import Probe
+from ..keys.choices import LABEL_KINDS, LabelKind
+from ..planning.tilt_plan import pair_weights, z_of
+from ..planning.tilt_traffic import traffic_of
+from ..watermark.tilt import settings_of
+from .cells import NOTHING, from_to, number, table
+from .lines import Record, read_lines
+from .marks_case import Case
+from .marks_settings import BUDGET, SEEDS, Setting, load_settings
+from .marks_thieves import CLEAN, HARD, SOFT
+from .marks_work import WHERE, Workshop
+from .measurements import Measurement, command_parser, measure_missing
+from .scoring import tested
+
+BUDGETS = (0.1, BUDGET, 1.0)
+QUARTER = 0.25  # of the thief's queries, and of the texts that a student is probed with
+VARIATIONS = (*((budget, 1.0) for budget in BUDGETS), (BUDGET, QUARTER))  # budget, and share of the queries
+KAPPAS = (0.03, 0.1, 0.3, 1.0, 3.0)
+KAPPA = 0.3  # of these the one by which a setting's students of few and of many words agree best
+STUDENTS = {"soft": SOFT, "hard": HARD}
+SCORES, LABELS, SHARPER = "scores", "labels", "scores, with a reference"
+
+
+def measure(shop: Workshop, setting: Setting, label_kind: LabelKind, budget: float, share: float, seed: int) -> Record:
+    """A student of a budget and of a share of the queries, and what tests say of it."""
+    case = Case(shop, setting, seed, budget)
+    queries = case.texts("queries")
+    if budget == BUDGET and share == 1.0:
+        student = case.model(STUDENTS[label_kind])
+    else:
+        some = queries.select(range(round(share * len(queries))))
+        student = case.student(case.served(some, label_kind), label_kind)
+    strength = settings_of(case.key).strength
+    record: Record = {"strength": strength}
+    other = next((one for one in setting.attacked if one != seed), None)
+    for where, part in (("queries", share), ("unseen", 1.0), ("unseen", QUARTER)):
+        probe, accuracy = case.against_victim(student, where)
+        if other is not None:
+            said = case.probe(case.model(CLEAN, other), case.texts(where)).suspect
+            probe = dataclasses.replace(probe, reference=said)
+        record.setdefault(where, {"accuracy": round(accuracy, 2)})[_part(part)] = tests_of(case, _first(probe, part))
+    return record
+
+
+def tests_of(case: Case, probe: Probe) -> Record:
+    """All tests of a probe, and the effects that would let the planner predict the first."""
+    found: Record = case.both(dataclasses.replace(probe, reference=None))
+    if probe.reference is not None:
+        found[SHARPER] = tested(probe, case.key)
+    assert probe.victim is not None  # it was asked
+    weights = pair_weights(traffic_of(probe, case.key, probe.victim), settings_of(case.key).temperature)
+    return found | {"effect": {str(kappa): effect_of(found[SCORES]["z"], weights, kappa) for kappa in KAPPAS}}
+
+
+def _first(probe: Probe, share: float) -> Probe:
+    """A probe of the first texts alone."""
+    n = int(np.searchsorted(probe.rows, share * probe.n_texts))
+    names = ("rows", "places", "suspect", "victim", "reference")
+    kept = {name: getattr(probe, name)[:n] for name in names if getattr(probe, name) is not None}
+    return dataclasses.replace(probe, **kept)
+
+
+def effect_of(z: float, weights: np.ndarray, kappa: float) -> float:
+    """The γ for which the planner would predict a z; 0 for none."""
+    if z <= 0.0:
+        return 0.0
+    low, high = 1e-6, 1e3
+    while high > 1.0001 * low:
+        middle = math.sqrt(low * high)
+        low, high = (middle, high) if z_of(middle, weights, kappa) < z else (low, middle)
+    return round(high, 5)
+
+
+# -- the run
+
+
+def measurements(shop: Workshop, names: list[str]) -> Iterator[Measurement]:
+    """All students of a small model; of a pretrained one those that are there, and one seed of the largest budget."""
+    for name in names:
+        setting = shop.settings[name]
+        for seed in SEEDS:
+            for label_kind in LABEL_KINDS:
+                for budget, share in VARIATIONS:
+                    there = (budget, share) == (BUDGET, 1.0)
+                    affordable = setting.encoder.pretrained is None or (seed == SEEDS[0] and budget == max(BUDGETS))
+                    if there or affordable:
+                        about: Any = {"label_kind": label_kind, "budget": budget, "share": share, "seed": seed}
+                        yield Measurement({"setting": name, **about}, partial(measure, shop, setting, **about))
+
+
+def report(output: Path) -> str:
+    """Tables of the raw lines: the trade-off, and what the planner is to expect of a student."""
+    records = read_lines(output)
+    titles = {name: setting.title for name, setting in load_settings(encoder="any").items()}
+
+    def figure(some: list[Record], where: str, part: str, test: str) -> str:
+        values = [r[where][part][test]["z"] for r in some if test in r[where].get(part, {})]
+        return from_to(min(values), max(values)) if values else NOTHING
+
+    rows = []
+    for name, label_kind, budget, share in dict.fromkeys(_group(record) for record in records):
+        some = [record for record in records if _group(record) == (name, label_kind, budget, share)]
+        accuracy = [record["unseen"]["accuracy"] for record in some]
+        rows.append(
+            {
+                "": titles[name],
+                "served": label_kind,
+                "budget": f"{budget:g}",
+                "strength": number(some[0]["strength"], 3),
+                "queries": "all" if share == 1.0 else f"{100 * share:.0f} %",
+                "seeds": str(len(some)),
+                "student's accuracy": from_to(min(accuracy), max(accuracy)),
+                "z, queries": figure(some, "queries", _part(share), SCORES),
+                "z, unseen": figure(some, "unseen", _part(1.0), SCORES),
+                "z, a quarter of it": figure(some, "unseen", _part(QUARTER), SCORES),
+                "z, unseen, reference": figure(some, "unseen", _part(1.0), SHARPER),
+                "z, unseen, labels alone": figure(some, "unseen", _part(1.0), LABELS),
+            }
+        )
+    effects = [
+        {
+            "": where,
+            "served": label_kind,
+            "κ": f"{kappa:g}",
+            "γ/β": number(mean, 3),
+            "a single student strays by": f"{100 * (math.exp(spread) - 1):.0f} %",
+        }
+        for where in WHERE
+        for label_kind in LABEL_KINDS
+        for kappa in KAPPAS
+        for mean, spread in [expected_effect(records, where, label_kind, kappa)]
+    ]
+    return (
+        "z of the test with the victim, by the budget in points, by how many of the thief's queries the student has "
+        "seen, and by how much unseen text it is probed with. A range is that of the seeds.\n\n"
+        f"{table(rows)}\n\nThe effect γ that the planner would need to predict these z, over the strength: the "
+        f"geometric mean over all lines, and by what factor one strays. The planner goes by κ = {KAPPA:g}.\n\n"
+        f"{table(effects)}\n"
+    )
+
+
+def expected_effect(records: list[Record], where: str, label_kind: str, kappa: float = KAPPA) -> tuple[float, float]:
+    """γ/β: the geometric mean over settings of that of their lines, and the spread of its logarithm over all lines."""
+    by_setting: dict[str, list[float]] = {}
+    for record in records:
+        if record["label_kind"] == label_kind:
+            for part, found in record[where].items():
+                if part != "accuracy" and found["effect"][str(kappa)] > 0.0:
+                    ratio = math.log(found["effect"][str(kappa)] / record["strength"])
+                    by_setting.setdefault(record["setting"], []).append(ratio)
+    means = [float(np.mean(values)) for values in by_setting.values()]
+    every = [value for values in by_setting.values() for value in values]
+    return (math.exp(float(np.mean(means))), float(np.std(every))) if every else (0.0, 0.0)
+
+
+def _group(record: Record) -> tuple[str, str, float, float]:
+    return record["setting"], record["label_kind"], record["budget"], record["share"]
+
+
+def _part(share: float) -> str:
+    return f"{share:g} of the texts"
+
+
+def main() -> None:
+    """The command."""
+    parser = command_parser(__doc__)
+    parser.add_argument("--data", help="folder with a folder for each data set: conll2003, sst2, clinc150")
+    parser.add_argument("--work", type=Path, help="the folder of the experiments with marks")
+    parser.add_argument("--encoder", help="the pretrained encoder of these, for the settings that want one")
+    parser.add_argument("--settings", nargs="+", metavar="NAME", help="these settings only")
+    options = parser.parse_args()
+    if not options.report:
+        if options.data is None or options.work is None:
+            parser.error("--data and --work are needed: the data sets, and what experiments.marks made of them")
+        shop = Workshop(load_settings(options.encoder), options.work, options.data)
+        names = options.settings or [*shop.settings]
+        measure_missing(options.output, lambda _: measurements(shop, names))
+    options.output.with_suffix(".md").write_text(report(options.output), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
