@@ -128,6 +128,13 @@ class TiltStatistic(Statistic):
         )
 
 
+def tilt_test(probe: Probe, key: WatermarkKey) -> ExactTest:
+    """The exact test of what the suspect gives, with nothing beside it."""
+    found = tilt_amplitudes_of(probe, key, probe.kind)
+    law = TiltLaw(found.A, key.settings)
+    return law.test(law.statistic(signals(key, found.token_ids)))
+
+
 def tilt_amplitudes_of(probe: Probe, key: WatermarkKey, kind: AnswerKind, logged_counts: Any = None) -> TiltAmplitudes:
     """The amplitudes of a probe; of the key its public side alone is read. Computed once per probe."""
     temperature = settings_of(key).temperature
