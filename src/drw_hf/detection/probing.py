@@ -4,6 +4,7 @@ What is kept is the owner's tokens of every text and the answers in the key's la
 needed, so one :class:`Probe` serves for any key of the model.
 """
 
+import dataclasses
 from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Unpack, cast
 
@@ -50,7 +51,7 @@ class ProbingOptions(AskingOptions, total=False):
     gold : sequence, optional
         True labels of the texts (token tasks: of the words), by name or number, as in the paper's protocol.
     label_map : mapping, optional
-        ``{suspect's label: key's label}`` for a suspect whose labels were renamed.
+        ``{suspect's label: key's label}`` for a suspect whose labels were renamed; evidence and report say so.
     suspect_tokenizer : PreTrainedTokenizerBase, optional
         The suspect's tokenizer, where the suspect is a model with another one.
     max_queries : int, optional
@@ -122,7 +123,8 @@ def probe_suspect(
             answers[which], _ = _ask(
                 f"the {which}", unmarked, key.labels, tokenizers, key.task, questions, asked, options, recorded
             )
-    return _assemble(key, tokens, answers, labelled, asked, name, tokenizer_fingerprint(tokenizer))
+    probe = _assemble(key, tokens, answers, labelled, asked, name, tokenizer_fingerprint(tokenizer))
+    return dataclasses.replace(probe, label_map=dict(label_map) or None)
 
 
 def probe_of(

@@ -120,6 +120,7 @@ def verdict_on(
         versions=library_versions(),
         created_at=datetime.now(UTC).isoformat(timespec="seconds"),
         beside=None if found.beside is None else _shown(found.beside),
+        label_map=probe.label_map,
         probe=probe,
         null_samples=found.null_samples,
     )

@@ -198,6 +198,7 @@ def identify(
             "target_label": target_label_of(template),
             "logged_counts": about["logged_counts"] or False,
             "screening_error": law.screen.error / law.sd if law.sd else 0.0,
+            **({} if probe.label_map is None else {"label_map": probe.label_map}),
         },
         versions=library_versions(),
         created_at=datetime.now(UTC).isoformat(timespec="seconds"),
