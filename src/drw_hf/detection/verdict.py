@@ -51,6 +51,7 @@ class Corrections:
         return corrected(log10_p, self.keys_tried, self.suspects_tested, self.looks)
 
 
+@forgets_locals
 def verdict_on(
     probe: Probe,
     key: WatermarkKey,

@@ -14,6 +14,7 @@ import numpy as np
 
 from ...errors import InvalidInputError
 from ...keys.choices import AnswerKind
+from ...keys.frames import forgets_locals
 from ...keys.key import WatermarkKey
 from ...keys.settings import MarkSettings
 from ...watermark.tilt import settings_of, signals
@@ -107,6 +108,7 @@ class TiltStatistic(Statistic):
         """Every probe of such a key."""
         return key.mark == "tilt"
 
+    @forgets_locals
     def test(self, probe: Probe, key: WatermarkKey, options: TestOptions) -> Finding:
         """The order matters: amplitudes are computed before the key's tables are read."""
         found = tilt_amplitudes_of(probe, key, probe.kind, options.logged_counts)
@@ -128,6 +130,7 @@ class TiltStatistic(Statistic):
         )
 
 
+@forgets_locals
 def tilt_test(probe: Probe, key: WatermarkKey) -> ExactTest:
     """The exact test of what the suspect gives, with nothing beside it."""
     found = tilt_amplitudes_of(probe, key, probe.kind)
