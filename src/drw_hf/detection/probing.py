@@ -125,8 +125,8 @@ def probe_suspect(
             answers[which], _ = _ask(
                 f"the {which}", unmarked, key.labels, tokenizers, key.task, questions, asked, options, recorded
             )
-    probe = _assemble(key, tokens, answers, labelled, asked, name, tokenizer_fingerprint(tokenizer))
-    return dataclasses.replace(probe, label_map=dict(label_map) or None)
+    fingerprint, renaming = tokenizer_fingerprint(tokenizer), dict(label_map) or None
+    return _assemble(key, tokens, answers, labelled, asked, name, fingerprint, renaming)
 
 
 def probe_of(
@@ -283,6 +283,7 @@ def _assemble(
     asked: Sequence[int],
     name: str,
     fingerprint: str | None,
+    label_map: dict[str, str] | None = None,
 ) -> Probe:
     """One entry per item; words that somebody did not see are left out. ``asked`` are the user's row numbers."""
     by_word = tokens.places is not None
@@ -312,6 +313,7 @@ def _assemble(
         n_queries=len(tokens.ids),
         suspect_name=name,
         tokenizer_fingerprint=fingerprint,
+        label_map=label_map,
         **{which: array[counts].astype(dtypes[array.ndim]) for which, array in arrays.items()},
     )
 
