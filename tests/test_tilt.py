@@ -564,6 +564,7 @@ def test_the_victim_reads_no_more_than_the_key_records(tmp_path):
 
 LONG = "the film was very good and the cast was bad but the music in the ending moving".split()
 PAIR = ("the film was very good and moving", "a bad book with awful music but a bright ending")
+PADDED = {"padding": True, "pad_to_multiple_of": 16}
 
 
 def question_and_ids(form, side, length=10):
@@ -613,3 +614,24 @@ def answer_to(question, task):
     if task == SENTENCES:
         return {"negative": 0.5, "positive": 0.5}
     return [same] * len(question["input_ids"] if isinstance(question, dict) else question)
+
+
+@pytest.mark.parametrize("padding_side", ["right", "left"])
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_padding_is_no_text_and_counts_for_no_length(side, padding_side, recwarn):
+    """A text that fits is read whole, to whatever multiple it was padded."""
+    tokenizer = make_tokenizer(truncation_side=side, padding_side=padding_side)
+    model = make_model(TAGS, architecture="llama")  # padding moves no position
+    key = make_key(model, tokenizer, mark="tilt", temperature=1.0, max_length=10)
+    protected = make_victim(TAGS, key=key, model=model)
+    short, padded = (dict(tokenizer(LONG[:8], is_split_into_words=True, **pad)) for pad in ({}, PADDED))
+    assert (len(short["input_ids"]), len(padded["input_ids"])) == (10, 16)
+    ask = as_predictor(protected, tokenizer)
+    (whole,), (answer,) = ask.answer([short]), ask.answer([padded])
+    text = np.array(padded["attention_mask"], bool)
+    np.testing.assert_allclose(answer[text], whole, atol=2e-3)
+    assert not answer[~text].any()
+    with torch.no_grad():
+        logits = protected(**{name: torch.tensor([value]) for name, value in padded.items()}).logits[0].softmax(-1)
+    np.testing.assert_allclose(logits[text][1:-1], whole[1:-1], atol=2e-3)
+    assert not [warning for warning in recwarn if "length" in str(warning.message)]
