@@ -248,7 +248,9 @@ def test_the_strength_spends_the_budget_and_no_more(budget):
 def test_the_budget_leaves_room_for_what_a_small_sample_does_not_tell():
     few, many = (TiltCosts(made_up(n), 1.0, made_up_keys(20)) for n in (500, 10000))
     cost = few.at(few.strength_for(0.3))
-    assert cost.upper_cost == pytest.approx(cost.expected_cost + 2.0 * math.hypot(cost.standard_error, cost.text_error))
+    assert cost.upper_cost == pytest.approx(
+        cost.expected_cost + 2.0 * math.hypot(cost.standard_error, cost.text_error)
+    )
     assert cost.expected_cost < many.at(many.strength_for(0.3)).expected_cost < 0.3
 
 

@@ -66,8 +66,8 @@ def keygen(
 ) -> Outcome:
     """Make a key for a model, sealed with a passphrase.
 
-    State a price: with --budget 0.3 the mark costs at most 0.3 points of accuracy on average. Its strength is fitted to
-    the model's clean answers about --data, with throwaway keys, before this key is committed to anything.
+    State a price: with --budget 0.3 the mark costs at most 0.3 points of accuracy on average. Its strength is fitted
+    to the model's clean answers about --data, with throwaway keys, before this key is committed to anything.
 
     With --target the mark is the paper's (--mark cosine). Choose a class that the model often predicts: only tokens of
     such answers can carry it.
