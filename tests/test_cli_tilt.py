@@ -49,6 +49,24 @@ def test_what_was_fitted_is_told_in_words():
     assert not found.stderr, "the temperature is fitted, so nobody is warned"
 
 
+def test_the_digits_of_scores_are_chosen_and_kept(inside):
+    document("keygen tagger --strength 0.5 --temperature 1.3 --plain --output digits-key")
+    line = "protect {} --key digits-key --output {}"
+    for options, digits in (("", 3), (" --digits 2", 2), (" --digits 0", 0)):
+        made = document(line.format("tagger", f"digits{digits}") + options)
+        saved = json.loads((inside / f"digits{digits}" / "config.json").read_text())
+        assert made["digits"] == saved["digits"] == digits
+    assert document(line.format("digits2", "again"))["digits"] == 2, "as it was"
+    assert document(line.format("digits2", "others") + " --digits 4")["digits"] == 4
+
+
+@pytest.mark.parametrize("given", ["7", "-1"])
+def test_digits_that_are_none_are_refused_as_in_python(given):
+    document(f"keygen tagger --strength 0.5 --temperature 1.3 --plain --output key-for{given}")
+    found = drw(f"protect tagger --key key-for{given} --output refused --digits {given}")
+    assert found.exit_code == 1 and f"digits={given}: expected an integer from 1 to 6, or 0" in found.stderr
+
+
 def test_without_labels_the_temperature_must_be_given_and_is_doubted(inside):
     refused = drw("keygen my-classifier --budget 0.5 --data queries.jsonl --plain --output doubted")
     assert refused.exit_code == 1 and "no labels" in refused.stderr and not (inside / "doubted").exists()

@@ -323,6 +323,46 @@ def test_padding_on_either_side_moves_places_and_labels_along(side):
     assert batch["teacher_probs"].shape == (2, 2, 4)
 
 
+@pytest.mark.parametrize("side", ["right", "left"])
+@pytest.mark.parametrize("tokenised", [False, True])
+def test_rows_are_cut_on_the_tokenizers_side_and_answers_stay_with_their_words(side, tokenised):
+    tokenizer = make_tokenizer(truncation_side=side)
+    words = "the film was very good and the cast was bad".split()
+    ids = tokenizer(words, is_split_into_words=True)["input_ids"]
+    rows = {"input_ids": [ids]} if tokenised else {"tokens": [words]}
+    n = len(ids) if tokenised else len(words)
+    answers = [[place / n, 1.0 - place / n, 0.0, 0.0] for place in range(n)]
+    rows |= {"teacher_probs": [answers], "teacher_labels": [[0] * n]}
+    layout = Layout("token-classification", tokenizer, 7, tuple(rows)[:1], order=(0, 1, 2, 3))
+    features = lay_out(rows, layout)
+    (kept,), (places,), (probs,) = features["input_ids"], features["places"], features["teacher_probs"]
+    assert len(kept) == 7 and tokenizer.decode(kept, skip_special_tokens=True).split()[-1] == (
+        "bad" if side == "left" else words[6 - 1 if tokenised else 5 - 1]
+    )
+    for place, answer in zip(places, probs, strict=True):
+        at = round(float(answer[0]) * n)  # the word, or the token, that this was the answer to
+        assert kept[place] == (ids if tokenised else ids[1:-1])[at]
+    assert len(places) == (6 if tokenised else 5)
+
+
+def test_a_teacher_that_is_asked_in_training_is_cut_as_it_is_elsewhere(tmp_path):
+    """Its tokenizer is another one, and cuts on another side than the student's."""
+    tokenizer = make_tokenizer()
+    other = make_tokenizer(words=[*WORDS[::-1]], truncation_side="left")
+    rows = datasets.Dataset.from_dict({"text": ["the film was very good and the cast was bad"]})
+    trainer = DistillationTrainer(
+        make_student(),
+        arguments(tmp_path, requery=True, max_length=7),
+        make_model(),
+        rows,
+        processing_class=tokenizer,
+        teacher_tokenizer=other,
+    )
+    (row,) = trainer.train_dataset
+    assert tokenizer.decode(row["input_ids"], skip_special_tokens=True) == "the film was very good"
+    assert other.decode(row["teacher_input_ids"], skip_special_tokens=True) == "and the cast was bad"
+
+
 # -- evaluation
 
 

@@ -44,7 +44,8 @@ def record(key):
 @pytest.fixture(scope="module")
 def probe(key):
     rows, clean, marked, _ = make_case(key, n_rows=60)
-    return detect(marked, rows, key=key, victim=clean).probe
+    probe = detect(marked, rows, key=key, victim=clean).probe
+    return dataclasses.replace(probe, label_map={f"LABEL_{number}": tag for number, tag in enumerate(key.labels)})
 
 
 @pytest.fixture(scope="module")
@@ -172,6 +173,37 @@ def test_results_of_earlier_versions_still_load_and_their_replay_says_what_is_mi
     assert status_of(verify_evidence(evidence, key=key), "figures") == "open"
 
 
+def test_labels_that_were_matched_by_the_owner_are_kept_and_change_the_digest(key, probe, tmp_path):
+    bare = dataclasses.replace(probe, label_map=None)
+    for each in (probe, bare):
+        each.save(tmp_path / "probe.npz")
+        loaded = Probe.load(tmp_path / "probe.npz")
+        assert loaded.label_map == each.label_map and loaded.digest() == each.digest()
+    assert probe.digest() != bare.digest()
+    result = detect(probe, key=key)
+    result.save(tmp_path / "evidence.json")
+    assert json.loads((tmp_path / "evidence.json").read_text())["label_map"] == probe.label_map
+    assert DetectionResult.load(tmp_path / "evidence.json") == result
+
+
+def test_evidence_without_a_map_says_nothing_of_it_so_that_earlier_codes_stay_right(key, probe, tmp_path):
+    result = detect(dataclasses.replace(probe, label_map=None), key=key)
+    assert "label_map" not in result.document()
+    result.save(tmp_path / "evidence.json")
+    assert not verify_evidence(tmp_path / "evidence.json", key=key).failed
+    rewrite(tmp_path / "evidence.json", key, label_map={"a": "b"})
+    (failed,) = verify_evidence(tmp_path / "evidence.json", key=key).failed
+    assert "label_map" in failed.detail
+
+
+def test_a_map_cannot_be_left_out_of_the_evidence(key, evidence):
+    document = json.loads(evidence.read_text())
+    del document["label_map"]
+    evidence.write_text(json.dumps({**document, "mac": authenticate(document, key)}))
+    (failed,) = verify_evidence(evidence, key=key).failed
+    assert "label_map" in failed.detail
+
+
 def test_a_result_does_not_show_the_key_when_printed(finding, key):
     for text in (repr(finding), str(finding)):
         assert f"'{key.target_label}'" not in text and "frequency=" not in text and "tau" not in text
@@ -259,12 +291,13 @@ def test_only_what_the_evidence_rests_on_is_said_to_be_taken_on_trust(key, probe
     def words(result):
         return " ".join(verify_evidence(result, key=key).not_checked)
 
-    bare = words(detect(dataclasses.replace(probe, victim=None), key=key))
+    bare = words(detect(dataclasses.replace(probe, victim=None, label_map=None), key=key))
     for always in ("are the suspect's", "not chosen by", "No more keys, suspects and looks", "when it says"):
         assert always in bare
-    for only_then in ("clean victim", "gold", "logged", "day that is declared"):
+    for only_then in ("clean victim", "label_map", "gold", "logged", "day that is declared"):
         assert only_then not in bare
     assert "are the clean victim's" in words(detect(probe, key=key))
+    assert "that the owner chose for them (label_map)" in words(detect(probe, key=key))
     assert "not seen before the day that is declared" in words(detect(probe, key=key, suspect_first_seen="2026-04-01"))
     assert "logged counts" in words(detect(probe, key=key, logged_counts=np.ones(key.vocab_size, int)))
     gold = np.full(len(probe.rows), key.target)

@@ -35,6 +35,7 @@ from drw_hf.tracing.naming import holm, judge_users
 from drw_hf.tracing.screening import Screen, TiltScreen, UserScreen, last_selected
 from drw_hf.tracing.users import SeenUsers
 from drw_hf.watermark.marking import OutputOptions, protect
+from drw_hf.watermark.tilt import signals
 from drw_hf.watermark.tokens import Query
 from small_models import TAGS
 from test_detect import SPECIAL, VOCABULARY, make_case
@@ -264,6 +265,20 @@ def test_a_reference_stands_in_for_the_victim(marked):
     assert [finding.user for finding in found.leakers] == ["user-7"] and found.probe.reference is not None
     with pytest.raises(InvalidInputError, match="leave them out"):
         search(probe, ring, reference=clean)
+
+
+def test_nobody_is_named_by_a_reference_that_leans_against_their_key():
+    """Here the suspect is innocent, and the reference accuses user-7."""
+    ring = make_ring(**TILT)
+    rows, clean, answers, _ = make_case(ring.template(), 150, mark=False)
+    signal = [3.0 * signals(ring.key_for("user-7"), row["input_ids"]) for row in rows]
+    against = [p * np.exp(-s) for p, s in zip(clean, signal, strict=True)]
+    against = [p / p.sum(-1, keepdims=True) for p in against]
+    options = {"ring": ring, "reference": against, "progress": False}
+    with pytest.raises(InvalidInputError, match=r"leans against the key .* leave reference= out") as caught:
+        identify(answers, rows, users=USERS, **options)
+    assert ring.key_for("user-7").fingerprint in str(caught.value)
+    assert identify(answers, rows, users=USERS[8:], **options).leakers == [], "the others are not concerned"
 
 
 def test_two_leakers_are_both_named(ring):

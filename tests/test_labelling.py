@@ -20,7 +20,7 @@ from transformers import pipeline
 
 from drw_hf import label_with_teacher
 from drw_hf.asking import Predictor, RetryingPredictor, as_predictor
-from drw_hf.asking.questions import find_text_columns, first_positions
+from drw_hf.asking.questions import Cut, find_text_columns, first_positions
 from drw_hf.asking.remote import join_words, pause_after
 from drw_hf.asking.store import Store
 from drw_hf.errors import AnswerError, DatasetError, KeptAnswersError, PredictorError
@@ -146,6 +146,34 @@ def test_words_beyond_the_limit_are_not_answered(sentences, tokenizer):
     labelled = label(make_model("token-classification"), sentences, tokenizer, max_length=5)
     for row in labelled:
         assert [tag >= 0 for tag in row["teacher_labels"]] == [word < 3 for word in range(len(row["tokens"]))]
+
+
+@pytest.mark.parametrize("padding_side", ["right", "left"])
+@pytest.mark.parametrize("tokenised", [False, True])
+def test_a_tokenizer_that_cuts_on_the_left_keeps_the_last_words(sentences, tokenised, padding_side):
+    tokenizer = make_tokenizer(truncation_side="left", padding_side=padding_side)
+    rows, model = sentences, make_model("token-classification", architecture="llama")  # padding moves no position
+    if tokenised:
+        rows = sentences.map(lambda row: tokenizer(row["tokens"], is_split_into_words=True), remove_columns="tokens")
+    labelled = label(model, rows, tokenizer, max_length=5)
+    for row, words in zip(labelled, sentences["tokens"], strict=True):
+        ids = tokenizer(words, is_split_into_words=True)["input_ids"]
+        left = ids[-5:] if tokenised else [ids[0], *ids[1:-1][-3:], ids[-1]]
+        with torch.no_grad():
+            expected = model(torch.tensor([left])).logits[0].softmax(-1)
+        kept = [token not in (2, 3) for token in left]
+        answered = [tag >= 0 for tag in row["teacher_labels"]]
+        expected_places = [place >= len(words) - sum(kept) for place in range(len(words))]
+        assert answered == ([False, *expected_places, False] if tokenised else expected_places)
+        np.testing.assert_allclose(np.array(row["teacher_probs"])[answered], expected[kept], atol=1e-5)
+
+
+def test_answers_of_one_side_are_not_taken_for_those_of_the_other(texts):
+    model = make_model()
+    right, left = (as_predictor(model, make_tokenizer(truncation_side=side)) for side in ("right", "left"))
+    second = as_predictor(model, make_tokenizer(), cut=Cut(pairs="only_second"))
+    assert len({right.fingerprint(), left.fingerprint(), second.fingerprint()}) == 3
+    assert as_predictor(model, make_tokenizer(), cut=Cut(side="left")).fingerprint() == left.fingerprint()
 
 
 def test_pairs_and_columns_of_ones_own(tokenizer):

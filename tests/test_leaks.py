@@ -4,6 +4,8 @@ The needles are the secret in its usual spellings, the sub-keys, the vectors and
 the parameters that a thief would like to know. A control test plants each needle and finds it again.
 """
 
+import dataclasses
+import functools
 import importlib
 import inspect
 import logging
@@ -22,7 +24,9 @@ from safetensors.torch import load_file
 from transformers import Trainer
 
 import drw_hf
+import test_tilt_statistic as tilt_cases
 from drw_hf import KeyRing, WatermarkKey
+from drw_hf.detection.statistics import STATISTICS, TestOptions
 from drw_hf.errors import DrwError
 from drw_hf.keys import MarkSettings
 from needles import leaks_in, needles
@@ -321,6 +325,66 @@ def test_no_mistake_in_making_a_key_shows_its_secret(tmp_path):
         with pytest.raises(DrwError) as caught:
             call()
         assert not [secret for secret in secrets if secret in what_reporters_show(caught.value)], f"mistake {number}"
+
+
+# -- errors in the midst of marking and testing, where tables and sub-keys are at hand
+
+BROKEN = "it broke, of all places here"
+
+
+def fail(*_, **__):
+    raise RuntimeError(BROKEN)
+
+
+def marking(way):
+    """A call that marks a batch, the function in it that breaks, and whose locals hold tables or sub-keys then."""
+    batch = make_batch()
+    if way == "drawn labels":
+        drawing = make_victim(mark="cosine", label_kind="hard")
+        return lambda: drawing(**batch), "drw_hf.watermark.marking.keyed_uniforms", "_keyed_draws"
+    victim, settings = make_victim(mark="tilt", temperature=1.0), {"mark": "tilt", "temperature": 1.0}
+    keys = [victim.key, make_key(make_model(), **settings, secret=bytes(range(1, 33)))] * 2
+    ring = KeyRing.generate(make_model(), **settings, special_token_ids=[0, 1])
+    calls = {
+        "one key": lambda: victim(**batch),
+        "a key for every row": lambda: victim(**batch, watermark_key=keys),
+        "users": lambda: type(victim).from_model(make_model(), key=ring)(**batch, user=["a", "b", "a", "c"]),
+    }
+    return calls[way], "drw_hf.watermark.tilt.shifts", "apply" if way == "one key" else "_by_row"
+
+
+def detecting(way):
+    """The same of a test."""
+    key = tilt_cases.make_key()
+    probe = tilt_cases.make_probe(key, n_rows=40)
+    if way == "reference":
+        crafted = dataclasses.replace(probe, reference=probe.suspect)
+        return lambda: drw_hf.detect(crafted, key=key), "drw_hf.detection.statistics.tilt.TiltLaw.test", "tilt_test"
+    if way == "statistic":
+        statistic = STATISTICS.get("drw-tilt-1")
+        call = functools.partial(statistic.test, probe, key, TestOptions())
+        return call, "drw_hf.detection.statistics.tilt.TiltLaw.test", "test"
+    return lambda: drw_hf.detect(probe, key=key), "drw_hf.detection.statistics.tilt.TiltLaw.test", "verdict_on"
+
+
+@pytest.mark.parametrize(
+    ("make", "way"),
+    [(marking, way) for way in ("one key", "a key for every row", "users", "drawn labels")]
+    + [(detecting, way) for way in ("verdict", "statistic", "reference")],
+)
+def test_an_error_in_the_midst_of_it_leaves_no_variables_in_its_frames(make, way, monkeypatch):
+    call, broken_function, holder = make(way)
+    monkeypatch.setattr(broken_function, fail)
+    with pytest.raises(RuntimeError, match=BROKEN) as caught:
+        call()
+    frames = [frame for frame, _ in traceback.walk_tb(caught.value.__traceback__)]
+    names = [frame.f_code.co_name for frame in frames]
+    assert holder in names, "the traceback tells where it was"
+    (first, *_) = [number for number, name in enumerate(names) if name == "forgetful"]
+    below = [frame for frame in frames[first:] if frame.f_code.co_name != "forgetful"]
+    assert holder in [frame.f_code.co_name for frame in below]
+    assert [frame.f_locals for frame in below if frame.f_locals] == []
+    assert repr(bytes(range(32))) not in what_reporters_show(caught.value), "the secret of these keys"
 
 
 def test_what_the_caller_was_handling_stays_the_callers_own(tmp_path):

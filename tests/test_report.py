@@ -56,6 +56,7 @@ SHOWN = {
     "variant",
     "n_queries",
     "suspect",
+    "label_map",
     "suspect_first_seen",
     "key_fingerprint",
     "key_commitment",
@@ -212,6 +213,17 @@ def test_how_it_was_probed_is_told(found, results, page_of):
     assert "No: the suspect's own answers" in page_of(results["undecided"])["probed"]
 
 
+@pytest.mark.parametrize("redact", [False, True])
+def test_labels_that_the_owner_matched_are_told_in_both_reports(found, page_of, redact):
+    renamed = dataclasses.replace(found, label_map={"LABEL_0": "O", "LABEL_1": "B-PER"})
+    page = page_of(renamed, redact=redact)
+    assert "“LABEL_0” is “O”; “LABEL_1” is “B-PER”" in page["probed"]
+    assert "was the owner's choice" in page["limits"]
+    calm = page_of(found, redact=redact)
+    assert "as the owner matched them" not in calm["probed"] and "owner's choice" not in calm["limits"]
+    assert published(renamed)["label_map"] == renamed.label_map and published(found)["label_map"] is None
+
+
 def test_the_full_page_discloses_what_it_says_it_does(found, key, page_of):
     page = page_of(found)
     assert page["notice"].startswith("CONFIDENTIAL.") and page["footer"].startswith("CONFIDENTIAL.")
@@ -363,6 +375,8 @@ def test_a_place_that_is_no_folder_is_refused(found, tmp_path):
         {"commitment": "x"},
         {"tokens_needed": "<b>"},
         {"suspect": 3},
+        {"label_map": {"a": 3}},
+        {"label_map": ["a"]},
     ],
 )
 def test_a_result_that_somebody_made_up_is_refused(found, tmp_path, change):
@@ -481,7 +495,7 @@ def test_what_others_wrote_stays_text(found, stamped, page_of, redact):
     hostile = {"suspect": HOSTILE, "target_label": HOSTILE, "explanation": HOSTILE, "statistic": HOSTILE}
     hostile |= {"key_fingerprint": HOSTILE, "key_commitment": HOSTILE, "created_at": HOSTILE, "variant": HOSTILE}
     hostile |= {"commitment": told, "versions": {HOSTILE: HOSTILE}, "mac": HOSTILE, "probe_digest": HOSTILE}
-    hostile |= {"settings": dict.fromkeys(found.settings, HOSTILE)}
+    hostile |= {"settings": dict.fromkeys(found.settings, HOSTILE), "label_map": {HOSTILE: HOSTILE}}
     page = page_of(dataclasses.replace(found, **hostile), redact=redact)
     calm = page_of(found, redact=redact)
     assert not page.all("script") and {tag for tag, _ in page.elements} == {tag for tag, _ in calm.elements}

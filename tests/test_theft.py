@@ -199,7 +199,9 @@ def test_renamed_labels_are_mapped_back(theft, student):
     with pytest.raises(InvalidInputError, match="label_map"):
         find(theft, renamed.eval(), texts)
     found = find(theft, renamed, texts, label_map=names)
-    assert found.z_score == pytest.approx(find(theft, model, texts).z_score, abs=0.05)
+    as_they_are = find(theft, model, texts)
+    assert found.z_score == pytest.approx(as_they_are.z_score, abs=0.05)
+    assert found.label_map == found.probe.label_map == names and as_they_are.label_map is None
 
 
 def test_a_tagger_that_returns_entities_with_spans(theft, student):

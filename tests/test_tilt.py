@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from drw_hf import KeyRing, WatermarkKey
+from drw_hf.asking import as_predictor
 from drw_hf.detection import probe_suspect
 from drw_hf.errors import ConfigurationError, InvalidKeyError, KeyMismatchError, ModelOutputError
 from drw_hf.watermark import tilt
@@ -472,6 +473,9 @@ def test_a_key_is_saved_with_all_its_settings(tmp_path, task):
         ({"temperature": 0.0}, "temperature"),
         ({"temperature": None}, "temperature"),
         ({"budget": -1}, "budget"),
+        ({"frequency": 0.0}, r"frequency=0.0: expected a finite number in \(0, 1000\]"),
+        ({"frequency": 0.099}, r"frequency=0.099: expected at least 0.1 .* leave it out"),
+        ({"frequency": 1e-9}, "the same for every word"),
         ({"max_length": 0}, "max_length"),
         ({"max_length": 1.5}, "max_length"),
         ({"truncation_side": "middle"}, "truncation_side"),
@@ -482,6 +486,11 @@ def test_a_key_is_saved_with_all_its_settings(tmp_path, task):
 def test_settings_that_the_mark_has_not_are_refused(setting, message):
     with pytest.raises(InvalidKeyError, match=message):
         tilt_key(**setting)
+
+
+def test_the_lowest_frequency_is_taken_and_the_papers_mark_has_its_own_limits():
+    assert tilt_key(frequency=0.1).frequency == 0.1
+    assert make_key(make_model(), frequency=0.01).frequency == 0.01
 
 
 def test_the_papers_mark_has_none_of_its_settings():
@@ -549,3 +558,80 @@ def test_the_victim_reads_no_more_than_the_key_records(tmp_path):
     np.testing.assert_allclose(found.victim, of_the_cut.victim, atol=1e-6)
     np.testing.assert_allclose(found.suspect, whole.suspect, atol=1e-6, err_msg="a suspect reads all it can")
     assert np.abs(whole.victim - found.victim).max() > 1e-4
+
+
+# -- cut on the left: what is tested are the words that were marked
+
+LONG = "the film was very good and the cast was bad but the music in the ending moving".split()
+PAIR = ("the film was very good and moving", "a bad book with awful music but a bright ending")
+PADDED = {"padding": True, "pad_to_multiple_of": 16}
+
+
+def question_and_ids(form, side, length=10):
+    """A question that is too long, in one of its forms, and the tokens that are left of it."""
+    tokenizer = make_tokenizer(truncation_side=side)
+    cut = {"truncation": "longest_first", "max_length": length}
+    if form == "pair":
+        return PAIR, tokenizer(*PAIR, **cut)["input_ids"]
+    left = tokenizer(" ".join(LONG), **cut)["input_ids"]
+    if form in ("text", "words"):
+        return (LONG if form == "words" else " ".join(LONG)), left
+    ids = tokenizer(" ".join(LONG))["input_ids"]  # tokenised rows are cut as they are, special tokens and all
+    padded = tokenizer(" ".join(LONG), padding="max_length", max_length=32)
+    row = dict(padded) if form == "padded row" else {"input_ids": ids, "attention_mask": [1] * len(ids)}
+    return row, ids[-length:] if side == "left" else ids[:length]
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("form", ["text", "pair", "words", "row", "padded row"])
+def test_models_read_the_words_that_the_probe_holds(form, side, tmp_path):
+    """The tokenizer's own side is the other one: the key says what counts."""
+    tokenizer = make_tokenizer(truncation_side="left" if side == "right" else "right")
+    task = SENTENCES if form in ("text", "pair") else TAGS
+    model, (question, ids) = make_model(task), question_and_ids(form, side)
+    recorded = {"max_length": 10, "truncation_side": side}
+    key = make_key(model, tokenizer, mark="tilt", temperature=1.0, **recorded)
+    protected = make_victim(task, key=key, model=model)
+    read = []
+    model.register_forward_pre_hook(lambda _, __, given: read.append(given["input_ids"].tolist()), with_kwargs=True)
+    asked = {"key": key, "tokenizer": tokenizer, "progress": False, "cache_dir": tmp_path}
+    probe = probe_suspect(
+        lambda questions: [answer_to(one, task) for one in questions], [question], victim=model, **asked
+    )
+    assert probe.input_ids.tolist() == ids and [ids] in read, "the clean victim"
+    read.clear()
+    answer = as_predictor(protected, tokenizer).answer([question])[0]
+    assert [ids] in read, "the protected model"
+    if task == TAGS:
+        tokens, there = probe.tokens_of(key)
+        assert there.all() and tokens.tolist() == [token for token in ids if token not in (CLS, SEP)]
+        assert answer.any(axis=1).sum() == len(tokens), "the words that were cut off have no answer"
+
+
+def answer_to(question, task):
+    """Of somebody who reads texts of any length."""
+    same = dict.fromkeys(["O", "B-PER", "I-PER", "B-LOC"], 0.25)
+    if task == SENTENCES:
+        return {"negative": 0.5, "positive": 0.5}
+    return [same] * len(question["input_ids"] if isinstance(question, dict) else question)
+
+
+@pytest.mark.parametrize("padding_side", ["right", "left"])
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_padding_is_no_text_and_counts_for_no_length(side, padding_side, recwarn):
+    """A text that fits is read whole, to whatever multiple it was padded."""
+    tokenizer = make_tokenizer(truncation_side=side, padding_side=padding_side)
+    model = make_model(TAGS, architecture="llama")  # padding moves no position
+    key = make_key(model, tokenizer, mark="tilt", temperature=1.0, max_length=10)
+    protected = make_victim(TAGS, key=key, model=model)
+    short, padded = (dict(tokenizer(LONG[:8], is_split_into_words=True, **pad)) for pad in ({}, PADDED))
+    assert (len(short["input_ids"]), len(padded["input_ids"])) == (10, 16)
+    ask = as_predictor(protected, tokenizer)
+    (whole,), (answer,) = ask.answer([short]), ask.answer([padded])
+    text = np.array(padded["attention_mask"], bool)
+    np.testing.assert_allclose(answer[text], whole, atol=2e-3)
+    assert not answer[~text].any()
+    with torch.no_grad():
+        logits = protected(**{name: torch.tensor([value]) for name, value in padded.items()}).logits[0].softmax(-1)
+    np.testing.assert_allclose(logits[text][1:-1], whole[1:-1], atol=2e-3)
+    assert not [warning for warning in recwarn if "length" in str(warning.message)]

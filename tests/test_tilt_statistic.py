@@ -22,7 +22,7 @@ from drw_hf.detection.statistics.saddlepoint import ExactTest
 from drw_hf.detection.statistics.spectra import MOST_PAIRS
 from drw_hf.detection.statistics.tilt import TiltLaw, tilt_amplitudes_of
 from drw_hf.detection.statistics.tilt_amplitudes import SHRINKAGE, _ridge, compute_tilt_amplitudes, weighted_by_log
-from drw_hf.detection.verdict import Corrections, compare, key_settings
+from drw_hf.detection.verdict import Corrections, check_reference, compare, key_settings
 from drw_hf.detection.words import Words
 from drw_hf.errors import InvalidInputError
 from drw_hf.evidence import verify_evidence
@@ -400,6 +400,61 @@ def test_a_reference_sharpens_the_test_and_stands_in_for_the_victim(key, probe):
     instead = dataclasses.replace(with_both, victim=None)
     assert detect(instead, key=key).variant == "probabilities-reference"
     assert detect(as_labels(instead), key=key).variant == "labels-reference"
+
+
+def leaning(key, probe, by):
+    """What a model says that learnt so much of the mark, or if it is negative, its opposite."""
+    shift = tilt.signals(key, probe.tokens_of(key)[0])
+    moved = np.log(probe.victim) + by * shift + 0.3 * np.random.default_rng(7).normal(size=shift.shape)
+    return torch.from_numpy(moved).softmax(-1).float().numpy()
+
+
+def with_reference(probe, answers, way="scores"):
+    """The probe with a reference that gives these scores, or their labels alone; with the victim, or without."""
+    if way == "labels":
+        answers = np.eye(answers.shape[1], dtype=np.float32)[answers.argmax(1)]
+    return dataclasses.replace(probe, reference=answers, **({"victim": None} if way == "no victim" else {}))
+
+
+@pytest.mark.parametrize("way", ["scores", "labels", "no victim"])
+@pytest.mark.parametrize(
+    ("by", "words"), [(0.9, "follows the key .* z = [0-9]"), (-0.9, "leans against .* z = -[0-9]")]
+)
+def test_a_reference_that_has_to_do_with_the_key_is_refused(key, innocent, by, words, way):
+    """Else it would hide the mark, or find it in an innocent suspect."""
+    crafted = with_reference(innocent, leaning(key, innocent, by), way)
+    with pytest.raises(InvalidInputError, match=f"{words}.*clean model's.*leave reference= out"):
+        detect(crafted, key=key)
+    other_key = make_key(secret=bytes(32))
+    assert detect(crafted, key=other_key).variant.endswith("reference")
+
+
+@pytest.mark.parametrize("way", ["scores", "labels", "no victim"])
+def test_a_reference_that_knows_nothing_of_the_key_is_taken(key, probe, way):
+    result = detect(with_reference(probe, leaning(key, probe, 0.0), way), key=key)
+    assert result.verdict == "detected" and result.variant.endswith("reference")
+
+
+def test_a_reference_of_labels_alone_cannot_be_tested_without_the_victim(key, probe):
+    labels = with_reference(probe, leaning(key, probe, 0.9), "labels")
+    check_reference(dataclasses.replace(labels, victim=None), key)
+    with pytest.raises(InvalidInputError, match="follows the key"):
+        check_reference(labels, key)
+
+
+def test_a_reference_is_no_matter_where_there_is_none_and_the_victim_is_a_fair_one(key, probe):
+    check_reference(probe, key)
+    check_reference(dataclasses.replace(probe, reference=probe.victim), key)
+
+
+def test_evidence_that_rests_on_such_a_reference_does_not_replay(key, innocent, monkeypatch):
+    crafted = with_reference(innocent, leaning(key, innocent, -0.9), "no victim")
+    with monkeypatch.context() as patched:  # its owner has another program
+        patched.setattr("drw_hf.detection.verdict.HIGHEST_Z_OF_A_REFERENCE", 1e9)
+        result = detect(crafted, key=key)
+    assert result.verdict == "detected", "an innocent suspect"
+    failed, *_ = verify_evidence(result, key=key).failed
+    assert failed.name == "the figures follow from the probe" and "leans against the key" in failed.detail
 
 
 def test_counts_of_the_log_are_kept_and_change_what_is_found(key, probe, found):

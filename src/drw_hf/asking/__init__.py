@@ -10,10 +10,12 @@ from .labelling import label_with_teacher
 from .local import ModelPredictor, is_pipeline, load_predictor
 from .options import AskingOptions
 from .predictor import InferenceService, Predictor, PredictorOptions, as_predictor, register_predictor
+from .questions import Cut
 from .remote import CallablePredictor, ClientPredictor, RetryingPredictor
 
 __all__ = [
     "AskingOptions",
+    "Cut",
     "Predictor",
     "PredictorOptions",
     "RetryingPredictor",

@@ -1,5 +1,6 @@
 """Models in this process: in memory, in a pipeline, or loaded from a folder or the Hub."""
 
+import dataclasses
 import os
 from typing import Any
 
@@ -8,8 +9,10 @@ import torch
 
 from ..errors import ConfigurationError, PredictorError
 from ..keys.binding import labels_of, max_length_of, task_of, tokenizer_fingerprint
+from ..keys.key import WatermarkKey
+from ..keys.ring import KeyRing
 from .predictor import Predictor, PredictorOptions
-from .questions import Question, are_tokenised, ids_that_are_no_word, places_of_words, tokenize
+from .questions import Cut, Question, are_tokenised, ids_that_are_no_word, places_of_words, recorded_cut, tokenize
 
 
 class ModelPredictor(Predictor):
@@ -33,8 +36,13 @@ class ModelPredictor(Predictor):
         config: Any = model.config
         self.labels = labels_of(config)
         self.name = config.name_or_path or type(model).__name__
-        own_limit = max_length_of(tokenizer, config)
-        self.max_length = min(options.max_length or own_limit, own_limit)
+        # A protected model's answers depend on what was cut off: it reads no more than its key records.
+        key = getattr(model, "key", None)
+        recorded = recorded_cut(key.settings) if isinstance(key, WatermarkKey | KeyRing) else None
+        cut = options.cut or recorded or Cut()
+        lengths = (options.max_length, cut.max_length, recorded and recorded.max_length)
+        self.max_length = min([max_length_of(tokenizer, config), *(length for length in lengths if length)])
+        self.cut = dataclasses.replace(cut, max_length=self.max_length).by(tokenizer)
 
     @torch.no_grad()
     def answer(self, questions: list[Question]) -> list[np.ndarray]:
@@ -60,16 +68,19 @@ class ModelPredictor(Predictor):
     def encode(self, questions: list[Question]) -> Any:
         """Padded tensors for the model."""
         if are_tokenised(questions):
-            cut = [{name: list(value)[: self.max_length] for name, value in row.items()} for row in questions]
+            windows = map(self.cut.window, questions)
+            rows = zip(questions, windows, strict=True)
+            cut = [{name: list(value)[window] for name, value in row.items()} for row, window in rows]
             return self.tokenizer.pad(cut, return_tensors="pt")
-        return tokenize(self.tokenizer, questions, self.max_length, padding=True, return_tensors="pt")
+        return tokenize(self.tokenizer, questions, self.cut, padding=True, return_tensors="pt")
 
     def units(self, questions: list[Question], encoding: Any) -> list[list[int | None]]:
         """For every word of every question (or token, of tokenised ones) the position of its answer."""
-        places = places_of_words(questions, encoding, ids_that_are_no_word(self.tokenizer), self.max_length)
+        places = places_of_words(questions, encoding, ids_that_are_no_word(self.tokenizer), self.cut)
         if not are_tokenised(questions) or getattr(self.tokenizer, "padding_side", "right") == "right":
             return places
-        shifts = [encoding["input_ids"].shape[1] - min(len(row), self.max_length) for row in places]
+        windows = map(self.cut.window, questions)
+        shifts = [encoding["input_ids"].shape[1] - (window.stop - window.start) for window in windows]
         return [
             [None if place is None else place + shift for place in row]
             for row, shift in zip(places, shifts, strict=True)
@@ -89,6 +100,8 @@ class ModelPredictor(Predictor):
             digest.update(model.marking_fingerprint().encode())
         vocabulary = tokenizer_fingerprint(self.tokenizer)
         digest.update(f"{vocabulary} {self.task} {self.max_length}".encode())
+        if (self.cut.side, self.cut.pairs) != ("right", Cut.pairs):  # answers that were kept before stay theirs
+            digest.update(f" {self.cut.side} {self.cut.pairs}".encode())
         return digest.hexdigest()
 
     def to(self, device: torch.device) -> None:

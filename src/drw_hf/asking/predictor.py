@@ -18,7 +18,7 @@ from ..checks import are_distributions
 from ..errors import AnswerError, PredictorError
 from ..keys.choices import Task
 from ..registry import Registry
-from .questions import Question, rough_length
+from .questions import Cut, Question, rough_length
 
 
 class Predictor(ABC):
@@ -140,6 +140,7 @@ class PredictorOptions:
     labels: Sequence[str] | None = None
     max_length: int | None = None
     max_retries: int = 5
+    cut: Cut | None = None
 
 
 Fits = Callable[[Any], bool]
@@ -191,6 +192,7 @@ def as_predictor(
     labels: Sequence[str] | None = None,
     max_length: int | None = None,
     max_retries: int = 5,
+    cut: Cut | None = None,
 ) -> Predictor:
     """Make a :class:`Predictor` of a model, path, repo id, address, pipeline, client, callable or registered kind.
 
@@ -209,10 +211,12 @@ def as_predictor(
         For callables and clients: the label names, where the answers do not show them all.
     max_length, max_retries : int, optional
         As in :class:`~drw_hf.asking.AskingOptions`.
+    cut : Cut, optional
+        For models in this process: how long questions are cut, where that is not as the tokenizer does it.
     """
     if isinstance(thing, Predictor):
         return thing
-    options = PredictorOptions(task, labels, max_length, max_retries)
+    options = PredictorOptions(task, labels, max_length, max_retries, cut)
     for _, (fits, make) in reversed(list(KINDS.items())):
         if fits(thing):
             return make(thing, tokenizer, options)

@@ -5,7 +5,9 @@ A question is a text, a pair of texts (a tuple), a list of words (token tasks), 
 """
 
 import contextlib
+import dataclasses
 from collections.abc import Container, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeGuard
 
 from ..errors import DatasetError, PredictorError
@@ -91,34 +93,69 @@ def rough_length(question: Question) -> int:
 # -- tokens
 
 
-def tokenize(
-    tokenizer: Any,
-    questions: list[Question],
-    max_length: int,
-    *,
-    truncation_side: str | None = None,
-    pair_truncation: str = "longest_first",
-    **kwargs: Any,
-) -> Any:
-    """Texts, pairs or lists of words through a tokenizer, truncated; by default on the tokenizer's own side."""
+@dataclass(frozen=True)
+class Cut:
+    """How long questions are cut before a model reads them.
+
+    Attributes
+    ----------
+    max_length : int or None
+        How many tokens are left at the most; None: no limit is known.
+    side : str or None
+        Where the tokens go, ``"right"`` or ``"left"``; None: where the tokenizer takes them.
+    pairs : str
+        Which text of a pair is cut, in the words of tokenizers.
+    """
+
+    max_length: int | None = None
+    side: str | None = None
+    pairs: str = "longest_first"
+
+    def by(self, tokenizer: Any) -> "Cut":
+        """The same, on the tokenizer's side where no other one is said."""
+        return dataclasses.replace(self, side=self.side or getattr(tokenizer, "truncation_side", "right"))
+
+    def window(self, row: Mapping[str, Sequence[int]]) -> slice:
+        """Which tokens of a tokenised row are left. Padding is no text: it goes before any of the text does."""
+        length = len(row["input_ids"])
+        if self.max_length is None or length <= self.max_length:
+            return slice(0, length)
+        attended = [place for place, mask in enumerate(row.get("attention_mask", [1] * length)) if mask] or [0]
+        first, end = attended[0], attended[-1] + 1
+        if self.side == "left":
+            return slice(max(first, end - self.max_length), end)
+        return slice(first, min(first + self.max_length, end))
+
+
+def recorded_cut(settings: Any) -> Cut | None:
+    """How a key's settings say that texts are cut; None where its mark does not depend on it."""
+    if not hasattr(settings, "truncation_side"):
+        return None
+    return Cut(settings.max_length, settings.truncation_side, settings.pair_truncation)
+
+
+def tokenize(tokenizer: Any, questions: list[Question], cut: Cut | int, **kwargs: Any) -> Any:
+    """Texts, pairs or lists of words through a tokenizer, truncated; a length alone cuts on the tokenizer's side."""
+    cut = Cut(cut) if isinstance(cut, int) else cut
     pairs = isinstance(questions[0], tuple)
-    kwargs |= {"truncation": pair_truncation if pairs else True, "max_length": max_length}
+    kwargs |= {"truncation": cut.pairs if pairs else True, "max_length": cut.max_length}
     if isinstance(questions[0], list):
         if not getattr(tokenizer, "is_fast", False):
             raise PredictorError("aligning words with tokens needs a fast tokenizer (tokenizers library)")
         kwargs["is_split_into_words"] = True
     columns = map(list, zip(*questions, strict=True)) if pairs else [questions]
-    with _cutting(tokenizer, truncation_side):
+    with _cutting(tokenizer, cut.side):
         return tokenizer(*columns, **kwargs)
 
 
 @contextlib.contextmanager
 def _cutting(tokenizer: Any, side: str | None) -> Iterator[None]:
     """Within this context a tokenizer truncates on that side, which cannot be said in a call; None: on its own."""
-    if side is None:
+    own_side = getattr(tokenizer, "truncation_side", None)
+    if side in (None, own_side):
         yield
         return
-    own_side, tokenizer.truncation_side = tokenizer.truncation_side, side
+    tokenizer.truncation_side = side
     try:
         yield
     finally:
@@ -126,21 +163,22 @@ def _cutting(tokenizer: Any, side: str | None) -> Iterator[None]:
 
 
 def places_of_words(
-    questions: list[Question], encoding: Any, no_word: Container[int], max_length: int | None = None
+    questions: list[Question], encoding: Any, no_word: Container[int], cut: Cut | None = None
 ) -> list[list[int | None]]:
     """For every word of every question the position of its first token; None for words that have none.
 
-    Of tokenised rows every token stands for a word, but for those in ``no_word``, those that are masked and those
-    beyond ``max_length``; their positions are those before padding.
+    Of tokenised rows every token stands for a word, but for those in ``no_word``, those that are masked and those that
+    were cut off; their positions are those in the row that is left, before padding.
     """
     if not are_tokenised(questions):
         return [first_positions(encoding.word_ids(row), len(words)) for row, words in enumerate(questions)]
     places: list[list[int | None]] = []
     for row in questions:
-        ids = list(row["input_ids"])
+        window, ids = (cut or Cut()).window(row), row["input_ids"]
         attended = row.get("attention_mask", [1] * len(ids))
-        seen = [token not in no_word and bool(mask) for token, mask in zip(ids, attended, strict=True)][:max_length]
-        places.append([place if place < len(seen) and seen[place] else None for place in range(len(ids))])
+        seen = [token not in no_word and bool(mask) for token, mask in zip(ids, attended, strict=True)]
+        there = range(window.start, window.stop)
+        places.append([place - window.start if place in there and seen[place] else None for place in range(len(ids))])
     return places
 
 

@@ -18,6 +18,14 @@ def protect(
         shared.LabelKind | None,
         typer.Option(help="Answer with probabilities, or with one drawn label (default: soft, or as it was)."),
     ] = None,
+    digits: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            help="Round the scores of soft answers to so many digits, 1 to 6; 0: not at all (default: as is usual for "
+            "the key's mark, 3 for tilt, or as it was). Kept in the model's config.",
+        ),
+    ] = None,
     task: shared.TaskOption = None,
     push: Annotated[str | None, shared.name_option("Push it with its key to this repository.", "REPO")] = None,
     private: Annotated[bool, shared.flag("--private/--public", "Who sees a repository that is made for it.")] = True,
@@ -43,6 +51,7 @@ def protect(
     \b
     Example: drw-hf protect my-classifier --key my-key --output protected
     Example: drw-hf protect my-classifier --key my-key --label-kind hard --push me/protected
+    Example: drw-hf protect my-classifier --key my-key --digits 2 --output two-digits
     Example: drw-hf protect my-classifier --key my-ring --output served
     """
     from ..asking.models import load_model, load_tokenizer
@@ -55,9 +64,10 @@ def protect(
         check_free(output, overwrite)
     show_progress()
     opened, passphrase = open_key_or_ring(key, passphrase_file)
-    protected = load_model(model, task=task, key=opened, label_kind=label_kind, replace_key=replace_key)
+    answers = {"label_kind": label_kind, "digits": digits}
+    protected = load_model(model, task=task, key=opened, **answers, replace_key=replace_key)
     tokenizer = load_tokenizer(model)
-    document = {"key_fingerprint": opened.fingerprint, "label_kind": protected.config.label_kind}
+    document = {"key_fingerprint": opened.fingerprint, **{name: getattr(protected.config, name) for name in answers}}
     what = f"{opened.kind.noun} {opened.fingerprint}"
     lines = [f"Protected {model} with the {what}; it answers with {document['label_kind']} labels."]
     if isinstance(opened, KeyRing):

@@ -107,7 +107,8 @@ def detect(
     Raises
     ------
     InvalidInputError
-        Where there is nothing to test: no probes, labels that cannot be matched, a class that nobody predicts.
+        Where there is nothing to test: no probes, labels that cannot be matched, a class that nobody predicts. Of the
+        mark tilt also where the reference, tested like a suspect, follows the key or leans against it, with a z of 4.
     KeyMismatchError
         Where key and tokenizer, key and probe, or key and commitment do not belong together.
     """

@@ -61,6 +61,8 @@ class Probe:
     suspect_name : str
     tokenizer_fingerprint : str or None
         Of the owner's tokenizer.
+    label_map : dict or None
+        ``{suspect's label: key's label}``, where the owner said which of the suspect's labels are which of the key's.
     """
 
     task: Task
@@ -79,6 +81,7 @@ class Probe:
     n_queries: int = 0
     suspect_name: str = ""
     tokenizer_fingerprint: str | None = None
+    label_map: dict[str, str] | None = None
 
     @property
     def n_texts(self) -> int:
@@ -152,7 +155,9 @@ class Probe:
 
     def _fields(self) -> dict[str, Any]:
         names = ("task", "kind", "n_queries", "suspect_name", "tokenizer_fingerprint")
-        return {"labels": list(self.labels), **{name: getattr(self, name) for name in names}}
+        fields = {"labels": list(self.labels), **{name: getattr(self, name) for name in names}}
+        # Probes did not say so at first, and the digests of those without a map must not change.
+        return fields if self.label_map is None else {**fields, "label_map": self.label_map}
 
     def _queries(self, size: int = 2048) -> Iterator[tuple[slice, Query]]:
         """The texts in padded batches, large ones: on a busy machine torch's threads wait more than they work."""

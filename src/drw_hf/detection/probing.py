@@ -4,6 +4,7 @@ What is kept is the owner's tokens of every text and the answers in the key's la
 needed, so one :class:`Probe` serves for any key of the model.
 """
 
+import dataclasses
 from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Unpack, cast
 
@@ -16,12 +17,14 @@ from ..asking.local import ModelPredictor, is_pipeline
 from ..asking.options import AskingOptions, asking_options
 from ..asking.predictor import Askable, as_predictor
 from ..asking.questions import (
+    Cut,
     Question,
     are_tokenised,
     find_text_columns,
     ids_that_are_no_word,
     places_of_words,
     questions_of,
+    recorded_cut,
     tokenised_row,
     tokenize,
 )
@@ -50,7 +53,7 @@ class ProbingOptions(AskingOptions, total=False):
     gold : sequence, optional
         True labels of the texts (token tasks: of the words), by name or number, as in the paper's protocol.
     label_map : mapping, optional
-        ``{suspect's label: key's label}`` for a suspect whose labels were renamed.
+        ``{suspect's label: key's label}`` for a suspect whose labels were renamed; evidence and report say so.
     suspect_tokenizer : PreTrainedTokenizerBase, optional
         The suspect's tokenizer, where the suspect is a model with another one.
     max_queries : int, optional
@@ -104,10 +107,10 @@ def probe_suspect(
         raise InvalidInputError("there are no probe texts; give some hundred texts like those the model is asked")
     questions = [questions[i] for i in asked]
     labelled = {name: [labels[i] for i in asked] for name, labels in labelled.items()}
-    cut = _truncation(key)
-    recorded = cut.pop("max_length", None)
-    limit = options["max_length"] or recorded or _limit(tokenizer, victim)
-    tokens = _encode(questions, tokenizer, limit, key.task, cut)
+    recorded = recorded_cut(key.settings)
+    limit = options["max_length"] or (recorded and recorded.max_length) or _limit(tokenizer, victim)
+    cut = dataclasses.replace(recorded or Cut(), max_length=limit).by(tokenizer)
+    tokens = _encode(questions, tokenizer, cut, key.task)
     label_map = probing.get("label_map") or {}
     renamed = {ours: theirs for theirs, ours in label_map.items()}
     if len(renamed) != len(label_map):
@@ -122,7 +125,8 @@ def probe_suspect(
             answers[which], _ = _ask(
                 f"the {which}", unmarked, key.labels, tokenizers, key.task, questions, asked, options, recorded
             )
-    return _assemble(key, tokens, answers, labelled, asked, name, tokenizer_fingerprint(tokenizer))
+    fingerprint, renaming = tokenizer_fingerprint(tokenizer), dict(label_map) or None
+    return _assemble(key, tokens, answers, labelled, asked, name, fingerprint, renaming)
 
 
 def probe_of(
@@ -174,20 +178,18 @@ def _ask(
     questions: list[Question],
     numbers: Sequence[int],
     options: AskingOptions,
-    max_length: int | None = None,
+    cut: Cut | None = None,
 ) -> tuple[list[np.ndarray], str]:
     """Answers in the order of ``labels``, and the name of who gave them; tokenizers: theirs if known, the owner's.
 
-    ``numbers`` are the user's numbers of the questions; ``max_length`` is where the answerer cuts them, by default at
-    its own limit.
+    ``numbers`` are the user's numbers of the questions; ``cut`` is how the answerer cuts them, by default at its own
+    limit.
     """
     own, owners = tokenizers
     if own is None and isinstance(asked, torch.nn.Module):
         own = owners  # a bare model says nothing of its tokenizer
     try:
-        predictor = as_predictor(
-            asked, own, task=task, labels=labels, max_length=max_length, max_retries=options["max_retries"]
-        )
+        predictor = as_predictor(asked, own, task=task, labels=labels, max_retries=options["max_retries"], cut=cut)
         if are_tokenised(questions) and isinstance(predictor, ModelPredictor):
             if tokenizer_fingerprint(predictor.tokenizer) != tokenizer_fingerprint(owners):
                 raise InvalidInputError(
@@ -237,19 +239,13 @@ class _Tokens(NamedTuple):
     places: list[list[int | None]] | None
 
 
-def _truncation(key: WatermarkKey) -> dict[str, Any]:
-    """How the key says that texts are cut before the model reads them, where its mark depends on that."""
-    names = ("max_length", "truncation_side", "pair_truncation")
-    return {name: getattr(key.settings, name) for name in names if getattr(key.settings, name, None) is not None}
-
-
-def _encode(questions: list[Question], tokenizer: Any, limit: int, task: Task, cut: Mapping[str, Any]) -> _Tokens:
+def _encode(questions: list[Question], tokenizer: Any, cut: Cut, task: Task) -> _Tokens:
     if are_tokenised(questions):
-        return _of_rows(questions, ids_that_are_no_word(tokenizer), limit, task)
+        return _of_rows(questions, ids_that_are_no_word(tokenizer), cut, task)
     tokens = _Tokens([], [], [] if task == "token-classification" else None)
     for first in range(0, len(questions), 1000):
         chunk = questions[first : first + 1000]
-        encoding = tokenize(tokenizer, chunk, limit, **cut)
+        encoding = tokenize(tokenizer, chunk, cut)
         tokens.ids.extend(encoding["input_ids"])
         tokens.types.extend(encoding.get("token_type_ids", [[0] * len(row) for row in encoding["input_ids"]]))
         if tokens.places is not None:
@@ -257,12 +253,16 @@ def _encode(questions: list[Question], tokenizer: Any, limit: int, task: Task, c
     return tokens
 
 
-def _of_rows(rows: list[Any], no_word: Container[int], limit: int | None, task: Task) -> _Tokens:
+def _of_rows(rows: list[Any], no_word: Container[int], cut: Cut, task: Task) -> _Tokens:
     """The tokens of tokenised rows."""
-    ids = [list(row["input_ids"])[:limit] for row in rows]
-    types = [list(row.get("token_type_ids", [0] * len(row["input_ids"])))[:limit] for row in rows]
+    windows = [cut.window(row) for row in rows]
+    types = [row.get("token_type_ids", [0] * len(row["input_ids"])) for row in rows]
     by_word = task == "token-classification"
-    return _Tokens(ids, types, places_of_words(rows, None, no_word, limit) if by_word else None)
+    return _Tokens(
+        [list(row["input_ids"])[window] for row, window in zip(rows, windows, strict=True)],
+        [list(row)[window] for row, window in zip(types, windows, strict=True)],
+        places_of_words(rows, None, no_word, cut) if by_word else None,
+    )
 
 
 def _limit(tokenizer: Any, victim: Any) -> int:
@@ -283,6 +283,7 @@ def _assemble(
     asked: Sequence[int],
     name: str,
     fingerprint: str | None,
+    label_map: dict[str, str] | None = None,
 ) -> Probe:
     """One entry per item; words that somebody did not see are left out. ``asked`` are the user's row numbers."""
     by_word = tokens.places is not None
@@ -312,6 +313,7 @@ def _assemble(
         n_queries=len(tokens.ids),
         suspect_name=name,
         tokenizer_fingerprint=fingerprint,
+        label_map=label_map,
         **{which: array[counts].astype(dtypes[array.ndim]) for which, array in arrays.items()},
     )
 
@@ -348,7 +350,7 @@ def _from_answers(
     answers = {
         who: _checked_answers(theirs, rows, key, f"the {who}") for who, theirs in given.items() if theirs is not None
     }
-    tokens = _of_rows(rows, key.special_token_ids, None, key.task)
+    tokens = _of_rows(rows, key.special_token_ids, Cut(), key.task)
     return _assemble(key, tokens, answers, labelled, range(len(rows)), "answers gathered elsewhere", None)
 
 

@@ -89,6 +89,8 @@ class DetectionResult:
     beside : dict or None
         For comparison, and no part of the verdict: what the same test says of the suspect's labels alone, where it
         gave scores (``variant``, ``z_score``, and ``log10_p`` and ``log10_bound``, which are not corrected).
+    label_map : dict or None
+        ``{suspect's label: key's label}`` as the owner matched them, where the suspect's labels were renamed.
     commitment : dict or None
         Where the key's commitment was found, as :func:`drw_hf.evidence.verify_commitment` tells; None for a result
         that refers to none.
@@ -134,6 +136,7 @@ class DetectionResult:
     versions: dict[str, str]
     created_at: str
     beside: dict[str, Any] | None = None
+    label_map: dict[str, str] | None = field(default=None, repr=False)
     commitment: dict[str, Any] | None = None
     suspect_first_seen: str | None = None
     mac: str | None = field(default=None, repr=False)
@@ -220,6 +223,8 @@ class DetectionResult:
     def to_dict(self) -> dict[str, Any]:
         """The scalar findings, for logs and JSON."""
         fields = {name: getattr(self, name) for name in _saved_fields() if name not in _SERIES}
+        if self.label_map is None:  # results did not say so at first, and their authentication codes must stay right
+            del fields["label_map"]
         return {**fields, "p_value": self.p_value, "p_bound": self.p_bound, "committed": self.committed}
 
     def document(self) -> dict[str, Any]:

@@ -8,10 +8,14 @@ from datetime import UTC, datetime
 from functools import cache
 from importlib.metadata import version
 from typing import Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
 
 from ..checks import check_level
 from ..errors import InvalidInputError, KeyMismatchError
 from ..keys.choices import Verdict
+from ..keys.frames import forgets_locals
 from ..keys.key import WatermarkKey
 from ..keys.settings import MARKS, PAPERS_MARK
 from .probing import Probe
@@ -19,15 +23,18 @@ from .result import DetectionResult
 from .statistics import SPECTRA, STATISTICS, Finding, SpectrumStatistic, Statistic, TestOptions, newest_for
 from .statistics.saddlepoint import ExactTest, corrected, tokens_needed
 from .statistics.spectra import NO_SPECTRUM
+from .statistics.tilt import tilt_test
 
 SMALLEST_EFFECT = 0.3  # the mark over the spread per token that a "not detected" must have been able to find
 SUGGESTIVE = 0.05
+HIGHEST_Z_OF_A_REFERENCE = 4.0  # either way; one that is innocent reaches it once in 16,000 keys
 _MOST_KEYS_FOR_P_SNR = 1_000
 _NO_OPTIONS = {"logged_counts": False, "simulated_keys": 0}  # of a statistic that has no use for any
 _SETTINGS = ("tau", "law", "scope", "temperature")  # of those that marks have, what figures depend on
 # When scores and labels disagree: one z is so many times the other, and not by chance alone. Students of tiny and of
 # pretrained models had ratios from 1/3 to 2; framed ones, and those with an erased mark, beyond 4 either way.
 _FAR_APART, _NOISE = 3.0, 2.0
+_references: WeakKeyDictionary[Probe, Probe] = WeakKeyDictionary()  # as suspects, for every key the same
 _LIBRARIES = ("drw_hf", "astropy", "numpy", "torch", "transformers", "datasets")
 
 
@@ -44,6 +51,7 @@ class Corrections:
         return corrected(log10_p, self.keys_tried, self.suspects_tested, self.looks)
 
 
+@forgets_locals
 def verdict_on(
     probe: Probe,
     key: WatermarkKey,
@@ -59,6 +67,7 @@ def verdict_on(
     By default the newest statistic and the newest P_snr that apply are used; a replay gives those that it needs.
     """
     check_belongs(probe, key)
+    check_reference(probe, key)
     level = check_level(level)
     statistic = statistic or newest_for(STATISTICS, probe, key)
     if statistic is None:
@@ -112,6 +121,7 @@ def verdict_on(
         versions=library_versions(),
         created_at=datetime.now(UTC).isoformat(timespec="seconds"),
         beside=None if found.beside is None else _shown(found.beside),
+        label_map=probe.label_map,
         probe=probe,
         null_samples=found.null_samples,
     )
@@ -197,3 +207,37 @@ def check_belongs(probe: Probe, key: WatermarkKey) -> None:
     fingerprints = {probe.tokenizer_fingerprint, key.tokenizer_fingerprint} - {None}
     if len(fingerprints) > 1 or probe.input_ids.max(initial=0) >= key.vocab_size:
         raise KeyMismatchError(f"the probe's tokens are not those of the key {key.fingerprint}'s tokenizer")
+
+
+@forgets_locals
+def check_reference(probe: Probe, key: WatermarkKey) -> None:
+    """Refuse a reference that does not look independent of a key of the mark tilt.
+
+    It is tested as if it were the suspect. One that learnt the mark would explain it away in the suspect; one that was
+    made to lean against the key would make an innocent suspect look marked. Without the victim, which says what to
+    expect of it, the test finds strong leanings alone.
+    """
+    alone = None if key.mark != "tilt" else _reference_alone(probe)
+    if alone is None:
+        return
+    z = tilt_test(alone, key).z_score
+    if abs(z) >= HIGHEST_Z_OF_A_REFERENCE:
+        leaning, effect = ("follows", "hide the mark") if z > 0 else ("leans against", "make any suspect look marked")
+        raise InvalidInputError(
+            f"the reference {leaning} the key {key.fingerprint}: tested like a suspect it has z = {z:.1f}, expected "
+            f"is less than {HIGHEST_Z_OF_A_REFERENCE:g} either way; it would {effect}. Give a reference that never "
+            "saw marked answers (a student of the clean model's), or leave reference= out"
+        )
+
+
+def _reference_alone(probe: Probe) -> Probe | None:
+    """The reference's answers in the place of the suspect's; None where there are none, or nothing to hold them to."""
+    if probe.reference is None:
+        return None
+    certain = bool(np.isin(probe.reference, (0, 1)).all())
+    if certain and probe.victim is None:  # labels alone say nothing where nobody says what to expect of them
+        return None
+    if probe not in _references:
+        answers: dict[str, Any] = {"suspect": probe.reference, "kind": "labels" if certain else "probabilities"}
+        _references[probe] = dataclasses.replace(probe, **answers, reference=None)
+    return _references[probe]

@@ -45,7 +45,7 @@ WITHHELD = (
 )
 _SHOWN = (
     "verdict log10_p log10_bound z_score level keys_tried suspects_tested looks statistic n_queries suspect "
-    "suspect_first_seen key_fingerprint key_commitment probe_digest versions created_at"
+    "label_map suspect_first_seen key_fingerprint key_commitment probe_digest versions created_at"
 ).split()
 _SHOWN_IN_PART = ["variant", "commitment", "mac"]  # or under another name
 _BLANKS: dict[Any, Any] = {float: math.nan, int: 0, str: "", list[float]: []}  # None for any other type
@@ -207,6 +207,7 @@ def _page(result: DetectionResult, redact: bool) -> str:
         left_open=[words for words, is_open in left_open.items() if is_open],
         answers=answers,
         chosen_by=chosen_by,
+        renamed="; ".join(f"“{theirs}” is “{ours}”" for theirs, ours in (result.label_map or {}).items()),
         pictures={panel: base64.b64encode(svg).decode() for panel, svg in pictures.items()},
         withheld=WITHHELD,
         evidence_file=EVIDENCE,

@@ -29,7 +29,8 @@ _NEAR_ZERO = 1e-9
 _MOST_SIMULATED = 1_000  # no saved figure takes more, and a file must not make its reader work without end
 _FIRST_P_SNR = "drw-psnr-1"  # of evidence that does not say by which version its P_snr was computed
 _REWORDED = ("standard deviations a token", "standard deviations per token")  # in explanations: before, and now
-_ADDED_SINCE = {"beside": None}  # what evidence of earlier versions does not say, and what it would say
+# What evidence of earlier versions, or without such a thing, does not say, and what it would say.
+_ADDED_SINCE = {"beside": None, "label_map": None}
 _TRIED = ("keys_tried", "suspects_tested", "looks")
 _OF_THE_KEY = {"key_commitment", "key_fingerprint", "frequency", "target_label", "settings"}
 _OF_THE_CLAIM = {"format", "created_at", "versions", "mac", "commitment", "suspect_first_seen"}
@@ -181,7 +182,8 @@ def _settings_of(document: Mapping[str, Any]) -> dict[str, Any]:
 def _taken_on_trust(document: Mapping[str, Any], probe: Probe | str, key: WatermarkKey) -> tuple[str, ...]:
     """What no check can tell, of those things that this evidence rests on."""
     settings = _settings_of(document)
-    given = {name: getattr(probe, name, None) is not None for name in ("victim", "reference", "gold", "logged")}
+    optional = ("victim", "reference", "gold", "logged", "label_map")
+    given = {name: getattr(probe, name, None) is not None for name in optional}
     newest = newest_for(STATISTICS, probe, key) if isinstance(probe, Probe) else None
     believed = {
         "The answers in the probe are the suspect's.": True,
@@ -191,6 +193,8 @@ def _taken_on_trust(document: Mapping[str, Any], probe: Probe | str, key: Waterm
         "The reference's answers in the probe are those of a model that has nothing to do with the key.": given[
             "reference"
         ],
+        "The suspect's labels are those of the key that the owner chose for them (label_map), and no others were "
+        "tried.": given["label_map"] or bool(document.get("label_map")),
         "The gold labels in the probe are right.": given["gold"],
         "The logged labels in the probe are those that were served.": given["logged"],
         "The logged counts are how often the tokens were asked.": bool(settings.get("logged_counts")),
@@ -307,6 +311,7 @@ def _version(registry: Registry[Kind], name: str) -> Kind:
 def _check_statistic(document: Mapping[str, Any], replayed: dict[str, Any] | Check) -> Check:
     if isinstance(replayed, Check):
         return replayed
+    replayed = {**_ADDED_SINCE, **replayed}
     document = {**_ADDED_SINCE, **document, "explanation": str(document["explanation"]).replace(*_REWORDED)}
     derived = {
         "p_value": _power(document["log10_p"]),

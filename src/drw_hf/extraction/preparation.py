@@ -12,7 +12,7 @@ import torch
 from torch.nn.utils.rnn import pad_sequence
 
 from ..asking.labelling import LABELS, PROBABILITIES
-from ..asking.questions import ids_that_are_no_word, places_of_words, questions_of, tokenize
+from ..asking.questions import Cut, ids_that_are_no_word, places_of_words, questions_of, tokenize
 from ..checks import label_number
 from ..errors import DatasetError
 from ..keys.choices import Task
@@ -38,7 +38,12 @@ class Layout:
     gold_numbers: Mapping[Any, int] | None = None
     order: tuple[int, ...] | None = None
     teacher_tokenizer: Any = None
-    teacher_max_length: int | None = None
+    teacher_cut: Cut | None = None
+
+    @property
+    def cut(self) -> Cut:
+        """How the student's rows are cut."""
+        return Cut(self.max_length).by(self.tokenizer)
 
 
 def match_labels(teacher: Sequence[str], student: Sequence[str]) -> tuple[int, ...]:
@@ -57,19 +62,23 @@ def lay_out(rows: Mapping[str, Sequence[Any]], layout: Layout) -> dict[str, list
     questions = questions_of(rows, layout.columns)
     encoding = None
     if layout.columns[0] == "input_ids":
-        features = {name: [list(row)[: layout.max_length] for row in rows[name]] for name in layout.columns}
+        windows = [layout.cut.window(question) for question in questions if isinstance(question, dict)]
+        features = {
+            name: [list(row)[window] for row, window in zip(rows[name], windows, strict=True)]
+            for name in layout.columns
+        }
     else:
-        encoding = tokenize(layout.tokenizer, questions, layout.max_length)
+        encoding = tokenize(layout.tokenizer, questions, layout.cut)
         features = {name: encoding[name] for name in layout.tokenizer.model_input_names if name in encoding}
     places = None
     if layout.task == "token-classification":
         no_word = ids_that_are_no_word(layout.tokenizer)
-        places = places_of_words(questions, encoding, no_word, layout.max_length)
+        places = places_of_words(questions, encoding, no_word, layout.cut)
     if layout.gold is not None:
         features["labels"] = _gold(rows[layout.gold], features["input_ids"], places, layout)
     theirs = places
     if layout.teacher_tokenizer is not None:
-        asked = tokenize(layout.teacher_tokenizer, questions, layout.teacher_max_length or layout.max_length)
+        asked = tokenize(layout.teacher_tokenizer, questions, layout.teacher_cut or layout.max_length)
         names = [name for name in layout.teacher_tokenizer.model_input_names if name in asked]
         features |= {TEACHER + name: asked[name] for name in names}
         if places is not None:

@@ -208,7 +208,7 @@ class DistillationTrainer(Trainer):
             gold_numbers=None if gold is None else class_numbers(features.get(gold), self.student_labels, gold),
             order=self._order(features.get(LABELS)) if PROBABILITIES in names else None,
             teacher_tokenizer=self._other_tokenizer if self.args.requery else None,
-            teacher_max_length=getattr(self.teacher, "max_length", None),
+            teacher_cut=getattr(self.teacher, "cut", None),
         )
         options = {} if streaming else {"desc": f"Preparing {name}"}
         with self.args.main_process_first(desc="preparing the data"):

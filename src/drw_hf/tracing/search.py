@@ -24,11 +24,18 @@ from ..checks import check_level, whole_number
 from ..detection.probe import Probe
 from ..detection.probing import ProbingOptions, Suspect, probe_of
 from ..detection.statistics.exact import kept_counts
-from ..detection.verdict import Corrections, check_belongs, key_settings, library_versions, target_label_of
+from ..detection.verdict import (
+    Corrections,
+    check_belongs,
+    check_reference,
+    key_settings,
+    library_versions,
+    target_label_of,
+)
 from ..errors import InvalidInputError, KeptAnswersError, OtherRecordsError
 from ..keys.frames import forgets_locals
 from ..keys.ring import KeyRing
-from .identification import Identification
+from .identification import Identification, UserFinding
 from .laws import UserLaw, law_for
 from .naming import Finalist, declaration_sentence, judge_users, look_up, rank_users
 from .users import SeenUsers, Users, stream_users
@@ -96,7 +103,8 @@ def identify(
     Raises
     ------
     InvalidInputError
-        Where there is nobody to search, a user is listed twice, or there is nothing to test.
+        Where there is nobody to search, a user is listed twice, there is nothing to test, or the reference has to do
+        with the key of a user who would be named. (Whom it hides it cannot tell: every user would have to be tested.)
     KeyMismatchError
         Where ring and tokenizer, or ring and probe, do not belong together.
 
@@ -155,6 +163,7 @@ def identify(
         listed = users if declared_users is None else declared_users
         ranking[:n_named] = look_up(ring, epoch, ranking[:n_named], listed)
     leakers = ranking[:n_named]
+    _check_reference(probe, ring, epoch, leakers)
     strongest = law.null.test(finalists[0].statistic if finalists else 0.0)  # nobody is ranked where all are alike
     if not law.sd:  # the law has no terms, but there were tokens
         strongest = dataclasses.replace(strongest, n_tokens=len(law.token_ids))
@@ -189,6 +198,7 @@ def identify(
             "target_label": target_label_of(template),
             "logged_counts": about["logged_counts"] or False,
             "screening_error": law.screen.error / law.sd if law.sd else 0.0,
+            **({} if probe.label_map is None else {"label_map": probe.label_map}),
         },
         versions=library_versions(),
         created_at=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -285,3 +295,10 @@ def _test_exactly(ring: KeyRing, epoch: int, candidates: Candidates, law: UserLa
     statistics = [law.exact(ring.key_for(name, epoch)) for name in candidates.names]
     finalists = map(Finalist, candidates.names, candidates.places.tolist(), statistics)
     return sorted(finalists, key=lambda finalist: (-finalist.statistic, finalist.user))
+
+
+@forgets_locals
+def _check_reference(probe: Probe, ring: KeyRing, epoch: int, leakers: list[UserFinding]) -> None:
+    """That nobody is named because of a reference that has to do with their key."""
+    for finding in leakers:
+        check_reference(probe, ring.key_for(finding.user, epoch))

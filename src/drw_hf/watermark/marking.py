@@ -11,6 +11,7 @@ from torch import Tensor
 from ..errors import InvalidInputError, ModelOutputError
 from ..keys.choices import LabelKind, Sampling
 from ..keys.derivation import DRAWS
+from ..keys.frames import forgets_locals
 from ..keys.key import WatermarkKey
 from ..keys.settings import MARKS
 from .mark import Mark, RingUsers, by_group
@@ -31,6 +32,7 @@ class OutputOptions:
     digits: int | None = None  # None: as is usual for the mark
 
 
+@forgets_locals  # below it tables and sub-keys are looked up
 def protect(
     logits: Tensor, query: Query, keys: Keys, options: OutputOptions, generator: torch.Generator | None = None
 ) -> Tensor:

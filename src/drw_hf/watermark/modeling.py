@@ -281,6 +281,7 @@ class _WatermarkedModel(KeyHolder, PreTrainedModel):
         return outputs if as_dict else outputs.to_tuple()
 
     @torch.compiler.disable  # a compiler that saw the marking would write tables and parameters into its caches
+    @forgets_locals
     def _marked(self, outputs: Any, tokens: dict[str, Any], keys: Keys, generator: torch.Generator | None) -> Any:
         query = Query(**tokens, pad_token_id=getattr(self.config.get_text_config(), "pad_token_id", None))
         logits = protect(outputs.logits, query, keys, self._output_options(), generator)

@@ -28,6 +28,7 @@ from ..keys.settings import MarkSettings
 from .mark import SMALLEST_LOG, Mark, RingUsers, register_mark
 from .tokens import Query, TokenView, on_device
 
+LOWEST_FREQUENCY = 0.1  # f_w·g is near 0 below, and √2·cos of it near √2 for every word and class
 TABLE_BYTES = 2**26  # the largest table that is kept: beyond, the numbers of a batch's own tokens are derived
 _NUMBERS_AT_ONCE = 2**20  # of a table: what they are derived from is several times as large
 _NUMBERS_OF_ROWS_AT_ONCE = 2**16  # small enough for the cache, and for memory that is not fetched anew each time
@@ -48,7 +49,7 @@ class TiltSettings(MarkSettings):
     tau : float
         The share of tokens that carry the mark; all of them by default.
     frequency : float
-        The angular frequency f_w of the cosine.
+        The angular frequency f_w of the cosine, at least 0.1: near 0 it is the same for every word.
     budget : float or None
         The accuracy in points that the strength was chosen for, if it was chosen so.
     max_length, truncation_side, pair_truncation
@@ -68,6 +69,12 @@ class TiltSettings(MarkSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.frequency < LOWEST_FREQUENCY:
+            raise InvalidKeyError(
+                f"frequency={self.frequency:g}: expected at least {LOWEST_FREQUENCY:g} for the mark 'tilt'; below, "
+                "the cosine is the same for every word, and nothing tells them apart; give a larger one, or leave it "
+                "out for the usual 16"
+            )
         for name, lowest, highest in (("strength", 0.0, 100.0), ("temperature", 1e-3, 1e3)):
             number = in_range(name, getattr(self, name), lowest, highest, error=InvalidKeyError)
             object.__setattr__(self, name, number + 0.0)

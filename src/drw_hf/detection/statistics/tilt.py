@@ -14,6 +14,7 @@ import numpy as np
 
 from ...errors import InvalidInputError
 from ...keys.choices import AnswerKind
+from ...keys.frames import forgets_locals
 from ...keys.key import WatermarkKey
 from ...keys.settings import MarkSettings
 from ...watermark.tilt import settings_of, signals
@@ -107,6 +108,7 @@ class TiltStatistic(Statistic):
         """Every probe of such a key."""
         return key.mark == "tilt"
 
+    @forgets_locals
     def test(self, probe: Probe, key: WatermarkKey, options: TestOptions) -> Finding:
         """The order matters: amplitudes are computed before the key's tables are read."""
         found = tilt_amplitudes_of(probe, key, probe.kind, options.logged_counts)
@@ -126,6 +128,14 @@ class TiltStatistic(Statistic):
             if beside is None or other is None
             else Finding(other.test(other.statistic(s)), beside.n_probes, beside.variant),
         )
+
+
+@forgets_locals
+def tilt_test(probe: Probe, key: WatermarkKey) -> ExactTest:
+    """The exact test of what the suspect gives, with nothing beside it."""
+    found = tilt_amplitudes_of(probe, key, probe.kind)
+    law = TiltLaw(found.A, key.settings)
+    return law.test(law.statistic(signals(key, found.token_ids)))
 
 
 def tilt_amplitudes_of(probe: Probe, key: WatermarkKey, kind: AnswerKind, logged_counts: Any = None) -> TiltAmplitudes:
