@@ -474,7 +474,7 @@ def test_a_key_is_saved_with_all_its_settings(tmp_path, task):
         ({"temperature": None}, "temperature"),
         ({"budget": -1}, "budget"),
         ({"frequency": 0.0}, r"frequency=0.0: expected a finite number in \(0, 1000\]"),
-        ({"frequency": 0.099}, r"frequency=0.099: expected at least 0.1 .* leave it out"),
+        ({"frequency": 2.9}, r"frequency=2.9: expected at least 3 .* leave it out"),
         ({"frequency": 1e-9}, "the same for every word"),
         ({"max_length": 0}, "max_length"),
         ({"max_length": 1.5}, "max_length"),
@@ -489,7 +489,7 @@ def test_settings_that_the_mark_has_not_are_refused(setting, message):
 
 
 def test_the_lowest_frequency_is_taken_and_the_papers_mark_has_its_own_limits():
-    assert tilt_key(frequency=0.1).frequency == 0.1
+    assert tilt_key(frequency=3.0).frequency == 3.0
     assert make_key(make_model(), frequency=0.01).frequency == 0.01
 
 

@@ -9,6 +9,7 @@ import numpy as np
 from ..asking.models import load_clean
 from ..asking.options import AskingOptions, asking_options
 from ..asking.predictor import as_predictor
+from ..asking.questions import recorded_cut
 from ..checks import finite_floats, integers, whole_number
 from ..detection.probing import Probe, probe_suspect, without_mark
 from ..errors import InvalidInputError, InvalidKeyError
@@ -119,7 +120,10 @@ def observe_tilt_traffic(
         raise InvalidInputError("label_column= names a column, and the data is a list; give a Dataset")
     # Tokens do not depend on a key's secret; a throwaway one keeps that of the working key out of everybody's sight.
     throwaway = throwaway_key(like)
-    asked = as_predictor(model, tokenizer, task=like.task, labels=like.labels, max_length=options["max_length"])
+    cut = recorded_cut(settings_of(like))
+    asked = as_predictor(
+        model, tokenizer, task=like.task, labels=like.labels, max_length=options["max_length"], cut=cut
+    )
     probe = probe_suspect(asked, data, key=throwaway, tokenizer=tokenizer, gold=gold, **options)
     return traffic_of(probe, throwaway, probe.suspect)
 

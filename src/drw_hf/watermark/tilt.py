@@ -28,7 +28,7 @@ from ..keys.settings import MarkSettings
 from .mark import SMALLEST_LOG, Mark, RingUsers, register_mark
 from .tokens import Query, TokenView, on_device
 
-LOWEST_FREQUENCY = 0.1  # f_w·g is near 0 below, and √2·cos of it near √2 for every word and class
+LOWEST_FREQUENCY = 3.0  # below, less than half a wave fits into [0, 1), and s is much the same for all words
 TABLE_BYTES = 2**26  # the largest table that is kept: beyond, the numbers of a batch's own tokens are derived
 _NUMBERS_AT_ONCE = 2**20  # of a table: what they are derived from is several times as large
 _NUMBERS_OF_ROWS_AT_ONCE = 2**16  # small enough for the cache, and for memory that is not fetched anew each time
@@ -72,8 +72,8 @@ class TiltSettings(MarkSettings):
         if self.frequency < LOWEST_FREQUENCY:
             raise InvalidKeyError(
                 f"frequency={self.frequency:g}: expected at least {LOWEST_FREQUENCY:g} for the mark 'tilt'; below, "
-                "the cosine is the same for every word, and nothing tells them apart; give a larger one, or leave it "
-                "out for the usual 16"
+                "the cosine is much the same for every word, and little tells them apart; give a larger one, or leave "
+                "it out for the usual 16"
             )
         for name, lowest, highest in (("strength", 0.0, 100.0), ("temperature", 1e-3, 1e3)):
             number = in_range(name, getattr(self, name), lowest, highest, error=InvalidKeyError)
