@@ -148,6 +148,8 @@ def goals(records: Sequence[Record], titles: dict[str, str]) -> str:
                 form = test.partition(",")[0]
                 title = f"{student} student by {form}, p < 10^{number(goal, 0)} on {where}"
                 add(title, _p_goal(records, [student], where, test, goal))
+        title = f"{student} student by scores, with a reference, p < 10^{number(ON_UNSEEN, 0)} on unseen"
+        add(title, _p_goal(records, [student], "unseen", SHARP_SCORES, ON_UNSEEN, kind="referenced"))
     attacks = [name for name in ATTACKED if not STUDENTS[name].innocent]
     title = f"every attack by scores, p < 10^{number(ATTACKED_GOAL, 0)} on queries"
     add(title, _p_goal(records, attacks, "queries", SCORES, ATTACKED_GOAL))
@@ -155,14 +157,15 @@ def goals(records: Sequence[Record], titles: dict[str, str]) -> str:
 
 
 def _p_goal(
-    records: Sequence[Record], students: Sequence[str], where: str, test: str, goal: float
+    records: Sequence[Record], students: Sequence[str], where: str, test: str, goal: float, kind: str = "score"
 ) -> Callable[[str], str]:
     def judged(name: str) -> str:
         of_setting = [r for r in records if r.get("setting") == name]
         found = {
             (student, score["seed"]): score[where][test]["log10_bound"]
             for student in students
-            for score in _scores(of_setting, student)
+            for score in of_setting
+            if score.get("kind") == kind and score["student"] == student
         }
         if not found:
             return NOTHING
