@@ -16,8 +16,10 @@ import torch
 
 from ..errors import InvalidInputError
 from ..keys.choices import AnswerKind, Task
+from ..keys.derivation import MARGIN_ORDER
 from ..keys.files import write_atomically
 from ..keys.key import WatermarkKey
+from ..watermark.margin import draw_messages
 from ..watermark.sampling import text_messages
 from ..watermark.tokens import Query, hashed_tokens, view_tokens
 from .words import Words
@@ -121,6 +123,17 @@ class Probe:
             view = view_tokens(key, query)
             found += text_messages(query.input_ids.numpy(), view.ordinary.numpy(), view.first_sentence.numpy())
         return found
+
+    def draw_messages(self, key: WatermarkKey) -> list[bytes]:
+        """What of every item decides the draw between its two best classes (:mod:`drw_hf.watermark.margin`)."""
+        ordinary = ~np.isin(self.input_ids, key.special_token_ids)
+        before = np.concatenate([[0], np.cumsum(ordinary)])  # how many ordinary tokens stand before each
+        offsets, order_key = before[self.offsets], key.subkey(MARGIN_ORDER)
+        if key.task != "token-classification":
+            messages = draw_messages(self.input_ids[ordinary], offsets, None, order_key)
+            return [messages[row] for row in self.rows]
+        places = before[self.offsets[self.rows] + self.places]  # of a special token's item it is never asked
+        return draw_messages(self.input_ids[ordinary], offsets, places.clip(max=max(before[-1] - 1, 0)), order_key)
 
     def digest(self) -> str:
         """SHA-256 over all that was asked and answered."""

@@ -41,6 +41,8 @@ class MarkOptions(TypedDict, total=False):
     max_length: int | None
     truncation_side: str
     pair_truncation: str
+    margin: float
+    margin_budget: float | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +51,8 @@ class MarkSettings:
 
     A mark with settings of its own has a subclass (:attr:`drw_hf.watermark.Mark.settings_class`), a frozen dataclass
     that adds them as fields with a default; they are saved in the key and covered by its commitment. It names those
-    of the fields below that mean nothing to it in ``unused``: they keep their default and are not saved.
+    of the fields below that mean nothing to it in ``unused``: they keep their default and are not saved. Settings
+    that a mark got ``later`` are not saved either while they have their default, which means what it did before.
 
     Attributes
     ----------
@@ -75,6 +78,7 @@ class MarkSettings:
     """
 
     unused: ClassVar[frozenset[str]] = frozenset()
+    later: ClassVar[frozenset[str]] = frozenset()
 
     target: int = 0
     mark: str = PAPERS_MARK
@@ -109,6 +113,9 @@ class MarkSettings:
         """What a key saves and commits to, JSON-able; the arrays of the hash rule are kept apart."""
         names = (field.name for field in dataclasses.fields(self))
         fields = {name: getattr(self, name) for name in names if name not in self.unused}
+        for name in self.later:  # keys that do without must stay what they were, and so must their commitments
+            if fields[name] == type(self).__dataclass_fields__[name].default:
+                del fields[name]
         if self.mark == PAPERS_MARK:  # keys did not name their mark when there was one only, and must not change
             del fields["mark"]
         rule = self.hash_rule

@@ -10,9 +10,9 @@ cost serves for both.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -33,16 +33,14 @@ CAUTION = 2.0  # standard errors that a budget leaves room for: it is to hold fo
 _AT_ONCE = 2**22  # numbers in memory at once
 
 
-@dataclass(frozen=True)
-class TiltCost:
-    """What a strength costs, in points of accuracy (0.3: of 1,000 answers 3 less are right).
+@dataclass(frozen=True, kw_only=True)
+class Cost:
+    """What a part of the mark costs, in points of accuracy (0.3: of 1,000 answers 3 less are right).
 
     Attributes
     ----------
-    strength : float
-        β.
     expected_cost : float
-        For a calibrated model: the mean of p_top − p_served over items and throwaway keys.
+        For a calibrated model, the mean over items and throwaway keys.
     standard_error : float
         Of ``expected_cost``, over the keys.
     text_error : float
@@ -54,7 +52,6 @@ class TiltCost:
         and keys, and its paired standard error, over texts and keys.
     """
 
-    strength: float
     expected_cost: float
     standard_error: float
     text_error: float
@@ -66,6 +63,70 @@ class TiltCost:
     def upper_cost(self) -> float:
         """The expected cost and two standard errors, over keys and texts: what a budget limits."""
         return self.expected_cost + CAUTION * math.hypot(self.standard_error, self.text_error)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TiltCost(Cost):
+    """What a strength costs: of a calibrated model the mean of p_top − p_served.
+
+    Attributes
+    ----------
+    strength : float
+        β.
+    """
+
+    strength: float
+
+
+Values = Sequence[tuple[np.ndarray, np.ndarray]]  # for every key: which items have one, and their values
+
+
+def cost_figures(traffic: TiltTraffic, losses: Values, fewer: Values) -> dict[str, Any]:
+    """The fields of a `Cost`, of what is expected to be lost and, where labels are known, of right answers lost."""
+    expected, over_keys, over_texts = averaged(traffic, losses, np.ones(traffic.n_items, dtype=bool))
+    found: dict[str, Any] = {"expected_cost": expected, "standard_error": over_keys}
+    found |= {"text_error": over_texts, "spread": over_keys * math.sqrt(len(losses))}
+    if traffic.labelled:
+        measured, *errors = averaged(traffic, fewer, traffic.gold >= 0)
+        found |= {"measured_cost": measured, "measured_error": math.hypot(*errors)}
+    return found
+
+
+def averaged(traffic: TiltTraffic, values: Values, counted: np.ndarray) -> tuple[float, float, float]:
+    """The mean, in points, of what some items have under each key and the others have not, and its errors.
+
+    Over the items that are counted; its standard error over keys, and that over texts, whose words stand and fall
+    together.
+    """
+    n_keys, n_items = len(values), int(counted.sum())
+    by_item, by_key = np.zeros(len(counted)), np.zeros(n_keys)
+    for number, (items, of_key) in enumerate(values):
+        by_item[items] += of_key / n_keys
+        by_key[number] = of_key[counted[items]].sum() / n_items
+    mean = float(by_key.mean())
+    texts = np.unique(traffic.texts[counted], return_inverse=True)[1]
+    strays = np.bincount(texts, weights=by_item[counted]) - mean * np.bincount(texts)
+    over_texts = math.sqrt(float((strays**2).sum()) * len(strays) / max(len(strays) - 1, 1)) / n_items
+    over_keys = float(by_key.std(ddof=1)) / math.sqrt(n_keys)
+    return POINTS * mean, POINTS * over_keys, POINTS * over_texts
+
+
+def largest_within(budget: float, upper_cost: Callable[[float], float], highest: float, lowest: float) -> float:
+    """The largest number, to three digits, whose cost is no more than a budget in points.
+
+    ``highest`` itself where even that costs less, and 0 where hardly anything, less than ``lowest``, is allowed.
+    """
+    budget = in_range("budget", budget, 0.0, POINTS, above=True)
+    low, high = 0.0, highest
+    if upper_cost(high) <= budget:
+        return high
+    while high - low > 1e-4 * high and high > lowest:
+        middle = (low + high) / 2.0
+        low, high = (middle, high) if upper_cost(middle) <= budget else (low, middle)
+    if low < lowest:
+        return 0.0
+    unit = 10.0 ** (math.floor(math.log10(low)) - 2)
+    return round(math.floor(low / unit) * unit, 12)  # downwards: the cost does not rise
 
 
 def shifts_of(traffic: TiltTraffic, key: WatermarkKey, first: int = 0, last: int | None = None) -> np.ndarray:
@@ -149,20 +210,13 @@ class TiltCosts:
         """What a strength costs."""
         strength = in_range("strength", strength, 0.0, self.strongest)
         served = [one.served(strength) for one in self._contested]
-        losses = [_lost(one, classes) for one, classes in zip(self._contested, served, strict=True)]
-        everywhere = np.ones(self.traffic.n_items, dtype=bool)
-        expected, over_keys, over_texts = self._mean(losses, everywhere)
-        measured_cost = measured_error = None
-        if self.traffic.labelled:
-            gold = self.traffic.gold
-            fewer = [  # right answers, served than clean
-                (gold[one.items] == self._top[one.items]).astype(np.float64) - (gold[one.items] == classes)
-                for one, classes in zip(self._contested, served, strict=True)
-            ]
-            measured_cost, *errors = self._mean(fewer, gold >= 0)
-            measured_error = math.hypot(*errors)
-        spread = over_keys * math.sqrt(len(served))
-        return TiltCost(strength, expected, over_keys, over_texts, spread, measured_cost, measured_error)
+        losses = [(one.items, _lost(one, classes)) for one, classes in zip(self._contested, served, strict=True)]
+        gold = self.traffic.gold
+        fewer = [  # right answers, served than clean
+            (one.items, (gold[one.items] == self._top[one.items]).astype(np.float64) - (gold[one.items] == classes))
+            for one, classes in zip(self._contested, served, strict=True)
+        ]
+        return TiltCost(strength=strength, **cost_figures(self.traffic, losses, fewer))
 
     def strength_for(self, budget: float) -> float:
         """The largest strength, to three digits, whose cost is no more than a budget in points, by all that is known.
@@ -170,35 +224,7 @@ class TiltCosts:
         What is limited is the expected cost and two standard errors (`TiltCost.upper_cost`): the fewer texts, the
         weaker the mark. ``strongest`` itself where even that costs less, and 0 where hardly anything is allowed.
         """
-        budget = in_range("budget", budget, 0.0, POINTS, above=True)
-        low, high = 0.0, self.strongest
-        if self.at(high).upper_cost <= budget:
-            return high
-        while high - low > 1e-4 * high and high > WEAKEST:
-            middle = (low + high) / 2.0
-            low, high = (middle, high) if self.at(middle).upper_cost <= budget else (low, middle)
-        if low < WEAKEST:
-            return 0.0
-        unit = 10.0 ** (math.floor(math.log10(low)) - 2)
-        return round(math.floor(low / unit) * unit, 12)  # downwards: the cost does not rise
-
-    def _mean(self, values: Sequence[np.ndarray], counted: np.ndarray) -> tuple[float, float, float]:
-        """The mean, in points, of what the contested items of each key have and others have not, and its errors.
-
-        Over the items that are counted; its standard error over keys, and that over texts, whose words stand and fall
-        together.
-        """
-        n_keys, n_items = len(values), int(counted.sum())
-        by_item, by_key = np.zeros(len(counted)), np.zeros(n_keys)
-        for number, (one, of_key) in enumerate(zip(self._contested, values, strict=True)):
-            by_item[one.items] += of_key / n_keys
-            by_key[number] = of_key[counted[one.items]].sum() / n_items
-        mean = float(by_key.mean())
-        texts = np.unique(self.traffic.texts[counted], return_inverse=True)[1]
-        strays = np.bincount(texts, weights=by_item[counted]) - mean * np.bincount(texts)
-        over_texts = math.sqrt(float((strays**2).sum()) * len(strays) / max(len(strays) - 1, 1)) / n_items
-        over_keys = float(by_key.std(ddof=1)) / math.sqrt(n_keys)
-        return POINTS * mean, POINTS * over_keys, POINTS * over_texts
+        return largest_within(budget, lambda strength: self.at(strength).upper_cost, self.strongest, WEAKEST)
 
     def _contested_under(self, key: WatermarkKey) -> _Contested:
         n_items, m = self.log_p.shape

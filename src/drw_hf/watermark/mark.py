@@ -91,7 +91,7 @@ class Mark(ABC):
         To how many digits scores are rounded unless something else is asked for; 0 for not at all.
     draws_hard_answers : bool
         How hard labels come from ŷ. True: a marked item's label is drawn from it, by a keyed function of the text.
-        False: it is the class of highest ŷ.
+        False: it is the class of highest ŷ, but for :meth:`close_calls`.
     """
 
     name: ClassVar[str]
@@ -134,6 +134,14 @@ class Mark(ABC):
         marked : Tensor of bool, shape (batch,) or (batch, length)
             Which items carry the mark.
         """
+
+    def close_calls(self, log_y: Tensor, settings: Sequence[MarkSettings]) -> tuple[Tensor, Tensor] | None:
+        """Which hard answers are drawn between the two best classes, of marks whose hard answer is the highest ŷ.
+
+        The settings are one for all rows, or one per row. Returns for every item, on the CPU, the second class and the
+        chance that it is answered with; None where nothing is ever drawn, as by default.
+        """
+        return None
 
     def apply_rows(
         self, logits: Tensor, query: Query, view: TokenView, keys: Sequence[WatermarkKey]

@@ -10,10 +10,11 @@ from torch import Tensor
 
 from ..errors import InvalidInputError, ModelOutputError
 from ..keys.choices import LabelKind, Sampling
-from ..keys.derivation import DRAWS
+from ..keys.derivation import DRAWS, MARGIN_DRAWS, MARGIN_ORDER
 from ..keys.frames import forgets_locals
 from ..keys.key import WatermarkKey
-from ..keys.settings import MARKS
+from ..keys.settings import MARKS, MarkSettings
+from .margin import draw_messages, keyed_numbers
 from .mark import Mark, RingUsers, by_group
 from .rounding import rounded
 from .sampling import draw, hard_output, keyed_uniforms, text_messages
@@ -71,7 +72,8 @@ def protect(
         digits = mark.digits if options.digits is None else options.digits
         return rounded(log_y, digits) if digits else log_y
     if not mark.draws_hard_answers:
-        return hard_output(log_y.argmax(dim=-1), logits.shape[-1])
+        labels = _decided(log_y, query, view, keys, mark, first.task)
+        return hard_output(labels, logits.shape[-1])
     labels, sampled = logits.argmax(dim=-1), answers if options.sample_all else marked
     if sampled.any():
         if options.sampling == "fresh":
@@ -118,11 +120,46 @@ def _keyed_draws(query: Query, keys: Keys, view: TokenView, sampled: Tensor) -> 
         counts, wanted = np.ones(len(rows), dtype=np.int64), np.ones(len(rows), dtype=bool)
     else:  # a token's place is counted in ordinary tokens, which no padding shifts
         counts, wanted = ordinary[rows].sum(axis=1), drawn[rows][ordinary[rows]]
-    if isinstance(keys, WatermarkKey):
-        draw_keys = [keys.subkey(DRAWS)] * len(rows)
-    elif isinstance(keys, RingUsers):
-        all_rows = keys.subkeys(DRAWS)
-        draw_keys = [all_rows[row] for row in rows]
-    else:
-        draw_keys = [keys[row].subkey(DRAWS) for row in rows.tolist()]
+    draw_keys = _subkeys(keys, DRAWS, rows)
     return torch.from_numpy(keyed_uniforms(draw_keys, messages, counts)[wanted])
+
+
+def _decided(log_y: Tensor, query: Query, view: TokenView, keys: Keys, mark: Mark, task: str) -> Tensor:
+    """The class of highest ŷ, but for what is drawn between the two best: see :mod:`drw_hf.watermark.margin`."""
+    labels = log_y.argmax(dim=-1)
+    calls = mark.close_calls(log_y, _settings(keys))
+    if calls is None:
+        return labels
+    second, chance = calls
+    ordinary = view.ordinary.cpu()
+    drawn = ((chance > 0.0) & (ordinary if task == "token-classification" else ordinary.any(dim=-1))).numpy()
+    if not drawn.any():
+        return labels
+    rows = np.flatnonzero(drawn.reshape(len(drawn), -1).any(axis=1))
+    words = ordinary.numpy()[rows]
+    token_ids, offsets = query.input_ids.cpu().numpy()[rows][words], np.cumsum([0, *words.sum(axis=1)])
+    places = np.flatnonzero(drawn[rows][words]) if drawn.ndim == 2 else None
+    messages = draw_messages(token_ids, offsets, places, _subkeys(keys, MARGIN_ORDER, rows))
+    counts = drawn[rows].reshape(len(rows), -1).sum(axis=1)
+    of_rows = zip(_subkeys(keys, MARGIN_DRAWS, rows), counts, strict=True)
+    draw_keys = [draw_key for draw_key, count in of_rows for _ in range(count)]
+    swapped = torch.zeros(drawn.shape, dtype=torch.bool)
+    swapped[torch.from_numpy(drawn)] = torch.from_numpy(keyed_numbers(draw_keys, messages)) < chance[drawn]
+    return torch.where(swapped.to(labels.device), second.to(labels.device), labels)
+
+
+def _subkeys(keys: Keys, domain: str, rows: np.ndarray) -> list[bytes]:
+    """For some rows their keys' sub-key for one use."""
+    if isinstance(keys, WatermarkKey):
+        return [keys.subkey(domain)] * len(rows)
+    if isinstance(keys, RingUsers):
+        all_rows = keys.subkeys(domain)
+        return [all_rows[row] for row in rows]
+    return [keys[row].subkey(domain) for row in rows.tolist()]
+
+
+def _settings(keys: Keys) -> list[MarkSettings]:
+    """The settings of every row, or those of all."""
+    if isinstance(keys, WatermarkKey):
+        return [keys.settings]
+    return [keys.template.settings] if isinstance(keys, RingUsers) else [key.settings for key in keys]

@@ -25,6 +25,7 @@ from ..keys.binding import Binding, max_length_of
 from ..keys.derivation import TILT_PHASES, TILT_SELECTION, class_entries, token_entries
 from ..keys.key import WatermarkKey
 from ..keys.settings import MarkSettings
+from .margin import best_two, swap_chance
 from .mark import SMALLEST_LOG, Mark, RingUsers, register_mark
 from .tokens import Query, TokenView, on_device
 
@@ -54,9 +55,15 @@ class TiltSettings(MarkSettings):
         The accuracy in points that the strength was chosen for, if it was chosen so.
     max_length, truncation_side, pair_truncation
         How long texts are cut before the model reads them, as its tokenizer does it: what was cut off is in no sum.
+    margin : float
+        δ: hard answers whose two best classes are closer than this, in calibrated probability, are drawn between the
+        two (:mod:`drw_hf.watermark.margin`); 0 for none.
+    margin_budget : float or None
+        The part of the accuracy budget that the margin was chosen for, in points, if it was chosen so.
     """
 
     unused: ClassVar[frozenset[str]] = frozenset({"target", "epsilon", "law", "dimension", "scope"})
+    later: ClassVar[frozenset[str]] = frozenset({"margin", "margin_budget"})
 
     mark: str = "tilt"
     tau: float = 1.0
@@ -66,6 +73,8 @@ class TiltSettings(MarkSettings):
     max_length: int | None = None
     truncation_side: str = "right"
     pair_truncation: str = "longest_first"
+    margin: float = 0.0
+    margin_budget: float | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -75,11 +84,13 @@ class TiltSettings(MarkSettings):
                 "the cosine is much the same for every word, and little tells them apart; give a larger one, or leave "
                 "it out for the usual 16"
             )
-        for name, lowest, highest in (("strength", 0.0, 100.0), ("temperature", 1e-3, 1e3)):
+        for name, lowest, highest in (("strength", 0.0, 100.0), ("temperature", 1e-3, 1e3), ("margin", 0.0, 1.0)):
             number = in_range(name, getattr(self, name), lowest, highest, error=InvalidKeyError)
             object.__setattr__(self, name, number + 0.0)
-        if self.budget is not None:
-            object.__setattr__(self, "budget", in_range("budget", self.budget, 0.0, 100.0, error=InvalidKeyError))
+        for name in ("budget", "margin_budget"):
+            if getattr(self, name) is not None:
+                number = in_range(name, getattr(self, name), 0.0, 100.0, error=InvalidKeyError)
+                object.__setattr__(self, name, number)
         if self.max_length is not None:
             object.__setattr__(self, "max_length", whole_number("max_length", self.max_length, 1, InvalidKeyError))
         check_choice("truncation_side", self.truncation_side, _SIDES, InvalidKeyError)
@@ -218,6 +229,18 @@ class TiltMark(Mark):
         table, settings = on_device(key, logits.device, signal_table), settings_of(key)
         index = (query.input_ids + 1) * counting_tokens(query.input_ids, view.ordinary, key.task)
         return _tilted(logits, shifts(table, index, key.task), settings.strength, settings.temperature)
+
+    def close_calls(self, log_y: Tensor, settings: Sequence[MarkSettings]) -> tuple[Tensor, Tensor] | None:
+        own = [one for one in settings if isinstance(one, TiltSettings)]
+        if not any(one.margin for one in own):
+            return None
+        by_row = (-1, *[1] * (log_y.dim() - 2))
+        temperature, margin = (
+            torch.tensor([getattr(one, name) for one in own], dtype=torch.float64).view(by_row)
+            for name in ("temperature", "margin")
+        )
+        _, second, gap = best_two(log_y.cpu(), temperature.unsqueeze(-1))  # where every device's chance is the same
+        return second, swap_chance(gap, margin)
 
     # A table is large: of many keys and users only the numbers of their own texts are derived.
 

@@ -53,6 +53,8 @@ class Finding:
         T under random keys, if they were asked for.
     beside : Finding or None
         The same question asked of less of what the suspect said, for comparison; it has no part in the verdict.
+    parts : dict from str to Finding
+        The tests that this one is made of, where it is made of several.
     """
 
     test: ExactTest
@@ -61,6 +63,7 @@ class Finding:
     settings: dict[str, Any] = field(default_factory=dict)
     null_samples: np.ndarray | None = None
     beside: "Finding | None" = None
+    parts: "dict[str, Finding]" = field(default_factory=dict)
 
 
 class Statistic(ABC):

@@ -87,7 +87,7 @@ def saddlepoint_test(
     return ExactTest(
         log10_p=(log_tail if sign > 0 else _log_complement(log_tail)) / math.log(10.0),
         log10_bound=min(exponent, 0.0) / math.log(10.0) if sign > 0 else 0.0,
-        z_score=sign * _z_of(log_tail),
+        z_score=sign * z_of_log_p(log_tail),
         theta=sign * theta / unit,
         n_effective=float(np.sqrt(variances).sum() ** 2 / variances.sum()),
         **moments,
@@ -162,10 +162,10 @@ def _log_complement(log_p: float) -> float:
     return math.log(-math.expm1(log_p)) if log_p < 0.0 else -math.inf
 
 
-def _z_of(log_p: float) -> float:
+def z_of_log_p(log_p: float) -> float:
     """z with 1 − Φ(z) = p, by Newton's method on log p."""
     if log_p > -math.log(2.0):
-        return -_z_of(max(_log_complement(log_p), -745.0))
+        return -z_of_log_p(max(_log_complement(log_p), -745.0))
     z = math.sqrt(-2.0 * log_p) - 0.8  # either side will do: log(1 − Φ) is concave
     for _ in range(60):
         log_tail = float(torch.special.log_ndtr(torch.tensor(-z, dtype=torch.float64)))

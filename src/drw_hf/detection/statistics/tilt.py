@@ -110,24 +110,29 @@ class TiltStatistic(Statistic):
 
     @forgets_locals
     def test(self, probe: Probe, key: WatermarkKey, options: TestOptions) -> Finding:
-        """The order matters: amplitudes are computed before the key's tables are read."""
-        found = tilt_amplitudes_of(probe, key, probe.kind, options.logged_counts)
+        """Of scores, and beside them of the labels alone, where something says what to expect of these."""
+        explained = probe.victim is not None or probe.reference is not None
         beside = None
-        if probe.kind == "probabilities" and not found.variant.endswith("-suspect"):
-            beside = tilt_amplitudes_of(probe, key, "labels", options.logged_counts)
-        law = TiltLaw(found.A, key.settings)
-        s, n_keys = signals(key, found.token_ids), int(options.simulated_keys)
-        other = None if beside is None else TiltLaw(beside.A, key.settings)
-        return Finding(
-            law.test(law.statistic(s)),
-            found.n_probes,
-            found.variant,
-            {"logged_counts": kept_counts(found.token_ids, options.logged_counts), "simulated_keys": n_keys},
-            law.simulate(n_keys, seed=0) if n_keys else None,
-            beside=None
-            if beside is None or other is None
-            else Finding(other.test(other.statistic(s)), beside.n_probes, beside.variant),
-        )
+        if probe.kind == "probabilities" and explained:
+            alone = dataclasses.replace(options, simulated_keys=0)
+            beside = dataclasses.replace(tilt_finding(probe, key, "labels", alone), settings={})
+        return dataclasses.replace(tilt_finding(probe, key, probe.kind, options), beside=beside)
+
+
+def tilt_finding(probe: Probe, key: WatermarkKey, kind: AnswerKind, options: TestOptions) -> Finding:
+    """The test of a probe, by the suspect's scores or its labels alone.
+
+    The order matters: amplitudes are computed before the key's tables are read.
+    """
+    found = tilt_amplitudes_of(probe, key, kind, options.logged_counts)
+    law, n_keys = TiltLaw(found.A, key.settings), int(options.simulated_keys)
+    return Finding(
+        law.test(law.statistic(signals(key, found.token_ids))),
+        found.n_probes,
+        found.variant,
+        {"logged_counts": kept_counts(found.token_ids, options.logged_counts), "simulated_keys": n_keys},
+        law.simulate(n_keys, seed=0) if n_keys else None,
+    )
 
 
 @forgets_locals
