@@ -12,7 +12,7 @@ EXIT_CODES = {"detected": DETECTED, "not detected": DONE, "undecided": UNDECIDED
 # What of a result is shown: nothing of the key but its public names. The evidence file holds all.
 SHOWN = (
     "verdict p_value p_bound log10_p log10_bound z_score p_snr n_probes n_tokens n_effective n_queries level "
-    "keys_tried suspects_tested looks statistic variant beside tokens_needed explanation key_fingerprint "
+    "keys_tried suspects_tested looks statistic variant beside parts tokens_needed explanation key_fingerprint "
     "key_commitment probe_digest suspect suspect_first_seen commitment committed created_at"
 ).split()
 

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     pass
 
 PRICES = ({"--budget", "--data"}, {"--budget", "--data", "--temperature"}, {"--strength", "--temperature"})
+MARGINS = {"--margin-budget"}  # beside a budget
 
 
 @prints_outcome
@@ -25,6 +26,12 @@ def keygen(
         float | None,
         shared.number_option(
             "tilt: accuracy that the mark may cost, in points; the strength is fitted to it.", most=100
+        ),
+    ] = None,
+    margin_budget: Annotated[
+        float | None,
+        shared.number_option(
+            "tilt: the part of the budget for drawing close calls of hard answers, like 0.1 (default: none).", most=100
         ),
     ] = None,
     data: Annotated[
@@ -92,6 +99,7 @@ def keygen(
 
     papers = {"epsilon": epsilon, "law": law, "scope": scope, "hash_rule": hash_rule}
     tilts = {"--budget": budget, "--data": data, "--temperature": temperature, "--strength": strength}
+    tilts["--margin-budget"] = margin_budget
     tilted = (mark or default_mark(target, papers)) == USUAL_MARK
     _check_price(tilts, tilted)
     check_no_key(output)
@@ -121,6 +129,7 @@ def keygen(
                 rows,
                 tokenizer,
                 budget=budget,
+                margin_budget=margin_budget or 0.0,
                 temperature=temperature,
                 label_column=label_column,
                 text_columns=reading.text_column,
@@ -156,7 +165,7 @@ def _check_price(tilts: dict[str, Any], tilted: bool) -> None:
     if not tilted and given:
         names = ", ".join(sorted(given))
         raise typer.BadParameter(f"{names}: of the mark tilt alone; leave out --target and what else is the paper's")
-    if tilted and given not in PRICES:
+    if tilted and (given - MARGINS not in PRICES or (given & MARGINS and "--budget" not in given)):
         raise typer.BadParameter(
             "a key of the mark tilt needs its price: --budget with --data (labelled, or else with --temperature), or "
             "--strength with --temperature; for the paper's mark, name its --target class"

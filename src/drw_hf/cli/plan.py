@@ -30,6 +30,12 @@ def plan(
         float | None,
         shared.number_option("tilt: accuracy that the mark may cost, in points (default: 0.3).", most=100.0),
     ] = None,
+    margin_budget: Annotated[
+        float | None,
+        shared.number_option(
+            "tilt: the part of the budget for drawing close calls of hard answers, like 0.1 (default: none).", most=100
+        ),
+    ] = None,
     strength: Annotated[
         list[float] | None,
         shared.number_option("tilt: how far the log-odds move (default: 0.1 to 0.5). May be repeated.", "NUMBER"),
@@ -111,6 +117,7 @@ def plan(
 
     papers = {"--epsilon": epsilon, "--scope": scope, "--hash-rule": hash_rule, "--p-value": p_value}
     tilts = {"--budget": budget, "--strength": strength, "--temperature": temperature}
+    tilts["--margin-budget"] = margin_budget
     chosen = mark or default_mark(target, {"epsilon": epsilon, "scope": scope, "hash_rule": hash_rule})
     foreign = {"--target": target, **papers} if chosen == USUAL_MARK else tilts
     wrong = [name for name, value in foreign.items() if value is not None]
@@ -133,6 +140,7 @@ def plan(
             config, tokenizer=tokenizer, task=task, temperature=1.0, frequency=frequency, tau=(tau or [1.0])[0]
         )
         prices = {"strengths": strength, "budget": budget, "temperature": temperature, "queries": queries}
+        prices["margin_budget"] = margin_budget
         asking |= {name: value for name, value in prices.items() if value is not None}
         student = probed_with if phi is None or sigma is None else ExpectedStudent(phi, sigma)
         with resumable():
@@ -146,7 +154,8 @@ def plan(
                 **asking,
             )
         price = ["--budget", f"{tilted.fit.budget:g}", "--data", data]
-        given = [] if temperature is None else ["--temperature", f"{temperature:g}"]
+        others = {"--margin-budget": margin_budget, "--temperature": temperature}
+        given = [word for name, value in others.items() if value is not None for word in (name, f"{value:g}")]
         return plan_outcome(tilted, _unit(its_task), ["drw-hf", "keygen", model, *price, *given])
     with resumable():
         traffic = observe_traffic(

@@ -23,7 +23,8 @@ def fit_document(fit: "Fit") -> dict[str, Any]:
         "n_texts",
         "n_keys",
     )
-    return {**dataclasses.asdict(fit.cost), **{name: getattr(fit, name) for name in names}}
+    found = {**dataclasses.asdict(fit.cost), **{name: getattr(fit, name) for name in names}}
+    return found if fit.margin_cost is None else {**found, "margin": dataclasses.asdict(fit.margin_cost)}
 
 
 def plan_outcome(plan: "TiltPlan", unit: str, command: list[str]) -> Outcome:

@@ -80,10 +80,11 @@ def detect(
     level : float
         The level of the verdict.
     logged : sequence, optional
-        For the paper's mark: the labels that a hard-label service served for ``texts`` (token tasks: one per word), by
-        name or number. Selects the memory test, which asks whether the suspect repeats the very labels that were
-        drawn. Needs ``victim``, and a service with ``sampling="keyed"``. With ``texts=None``, a list of (text, served)
-        pairs.
+        The labels that a hard-label service served for ``texts`` (token tasks: one per word), by name or number; with
+        ``texts=None``, a list of (text, served) pairs. For the paper's mark it selects the memory test, which asks
+        whether the suspect repeats the very labels that were drawn, and needs a service with ``sampling="keyed"``. For
+        the mark tilt with a margin it adds the test of the close calls. Both need ``victim``, and a log that was not
+        chosen by the answers in it: never leave texts out because of what was answered, or whether it was right.
     logged_counts : mapping, optional
         How often each token id was queried, if known; tokens that were never queried get no weight.
     simulated_keys : int
@@ -116,10 +117,10 @@ def detect(
     first_seen = None if suspect_first_seen is None else as_iso(suspect_first_seen)
     if texts is None and logged is not None and not isinstance(suspect, Probe):
         texts, logged = [text for text, _ in logged], [served for _, served in logged]
-    if logged is not None and not MARKS.get(key.mark).draws_hard_answers:
+    if logged is not None and not MARKS.get(key.mark).draws(key.settings):
         raise InvalidInputError(
-            f"logged= is for services that draw their labels, and those of the mark {key.mark!r} are not drawn; leave "
-            "it out, and give the logged texts alone"
+            f"logged= is for services that draw labels, and with this key of the mark {key.mark!r} none are drawn; "
+            "leave it out, and give the logged texts alone (keys with a margin draw close calls: see margin_budget)"
         )
     others: dict[str, Any] = {"tokenizer": tokenizer, "victim": victim, "reference": reference, "logged": logged}
     probe = probe_of("detect", suspect, texts, key=key, **others, **probing)

@@ -91,6 +91,9 @@ class DetectionResult:
         gave scores (``variant``, ``z_score``, and ``log10_p`` and ``log10_bound``, which are not corrected).
     label_map : dict or None
         ``{suspect's label: key's label}`` as the owner matched them, where the suspect's labels were renamed.
+    parts : dict or None
+        The tests that this one is made of, by name, where it is made of several: each as in ``beside``, and how many
+        probes counted. For a key with a margin and a log they are ``"tilt"`` and ``"margin"``.
     commitment : dict or None
         Where the key's commitment was found, as :func:`drw_hf.evidence.verify_commitment` tells; None for a result
         that refers to none.
@@ -137,6 +140,7 @@ class DetectionResult:
     created_at: str
     beside: dict[str, Any] | None = None
     label_map: dict[str, str] | None = field(default=None, repr=False)
+    parts: dict[str, dict[str, Any]] | None = None
     commitment: dict[str, Any] | None = None
     suspect_first_seen: str | None = None
     mac: str | None = field(default=None, repr=False)
@@ -168,6 +172,9 @@ class DetectionResult:
             f"{self.verdict}: p {small_p(self.log10_p)} (at most {small_p(self.log10_bound, up=True)}), "
             f"z {self.z_score:.1f}, P_snr {self.p_snr:.1f}, {self.n_tokens} distinct tokens in {self.n_probes} probes"
         )
+        if self.parts is not None:
+            parts = ", ".join(f"{name} z {part['z_score']:.1f}" for name, part in self.parts.items())
+            line = f"{line} ({parts})"
         if self.beside is not None:
             line = f"{line}; labels alone, for comparison: z {self.beside['z_score']:.1f}"
         return line if self.committed else f"{line}; {NOT_COMMITTED[0].lower()}{NOT_COMMITTED[1:]}"

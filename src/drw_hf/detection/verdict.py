@@ -3,6 +3,7 @@
 import dataclasses
 import math
 import platform
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
@@ -35,6 +36,7 @@ _SETTINGS = ("tau", "law", "scope", "temperature")  # of those that marks have, 
 # pretrained models had ratios from 1/3 to 2; framed ones, and those with an erased mark, beyond 4 either way.
 _FAR_APART, _NOISE = 3.0, 2.0
 _references: WeakKeyDictionary[Probe, Probe] = WeakKeyDictionary()  # as suspects, for every key the same
+_MISMATCHES = 0.001  # the share of logged answers that rounding explains, generously
 _LIBRARIES = ("drw_hf", "astropy", "numpy", "torch", "transformers", "datasets")
 
 
@@ -85,6 +87,8 @@ def verdict_on(
     verdict, needed, explanation = judge(test, level, corrections)
     if found.beside is not None:
         explanation = f"{explanation} {compare(test, found.beside.test, level, corrections)}"
+    if found.parts:
+        explanation = f"{explanation} {describe_log(found.settings)}"
     return DetectionResult(
         verdict=verdict,
         log10_p=corrections.correct(test.log10_p),
@@ -122,6 +126,7 @@ def verdict_on(
         created_at=datetime.now(UTC).isoformat(timespec="seconds"),
         beside=None if found.beside is None else _shown(found.beside),
         label_map=probe.label_map,
+        parts={name: {**_shown(part), "n_probes": part.n_probes} for name, part in found.parts.items()} or None,
         probe=probe,
         null_samples=found.null_samples,
     )
@@ -171,6 +176,20 @@ def compare(scores: ExactTest, labels: ExactTest, level: float, corrections: Cor
     else:
         pattern = "do not show the key either"
     return f"Beside the test, and not part of it: the suspect's labels alone {pattern}."
+
+
+def describe_log(counted: Mapping[str, Any]) -> str:
+    """How far the log says what the key and the victim give."""
+    n, wrong = counted["n_logged"], counted["n_mismatches"]
+    if not wrong:
+        return f"All {n} logged answers are what the key and the victim give."
+    said = f"{wrong} of {n} logged answers are not what the key and the victim give"
+    if wrong > _MISMATCHES * n:
+        return (
+            f"{said}: so many that the log may be of another key, model or cut, or altered. The test goes by the key "
+            "and the victim, not by the log."
+        )
+    return f"{said}, as where a draw hangs on the last digit."
 
 
 def target_label_of(key: WatermarkKey) -> str:

@@ -143,11 +143,16 @@ def _schema() -> Any:
         if value is not None:
             check_finite(value.get("z_score", math.nan))
 
+    def check_parts(value: dict[str, dict[str, Any]] | None) -> None:
+        for part in (value or {}).values():
+            check_beside(part)
+
     kinds: dict[Any, Any] = {float: float | int, float | None: float | int | None, list[float]: list[float | int]}
     rules: dict[str, Any] = {
         **dict.fromkeys(("log10_p", "log10_bound", "z_score"), check_finite),
         "level": check_level,
         "beside": check_beside,
+        "parts": check_parts,
         "commitment": lambda value: value is None or CommitmentRecord.from_dict(value),
     }
     entries = [

@@ -30,7 +30,7 @@ _MOST_SIMULATED = 1_000  # no saved figure takes more, and a file must not make 
 _FIRST_P_SNR = "drw-psnr-1"  # of evidence that does not say by which version its P_snr was computed
 _REWORDED = ("standard deviations a token", "standard deviations per token")  # in explanations: before, and now
 # What evidence of earlier versions, or without such a thing, does not say, and what it would say.
-_ADDED_SINCE = {"beside": None, "label_map": None}
+_ADDED_SINCE = {"beside": None, "label_map": None, "parts": None}
 _TRIED = ("keys_tried", "suspects_tested", "looks")
 _OF_THE_KEY = {"key_commitment", "key_fingerprint", "frequency", "target_label", "settings"}
 _OF_THE_CLAIM = {"format", "created_at", "versions", "mac", "commitment", "suspect_first_seen"}
@@ -198,6 +198,9 @@ def _taken_on_trust(document: Mapping[str, Any], probe: Probe | str, key: Waterm
         "The gold labels in the probe are right.": given["gold"],
         "The logged labels in the probe are those that were served.": given["logged"],
         "The logged counts are how often the tokens were asked.": bool(settings.get("logged_counts")),
+        "Which texts were asked of the service, and which of them are in the log, did not depend on what it answered: "
+        "a client that asks again where an answer fits what it knows, or a log that is filtered by answers, feedback "
+        "or correctness, makes unmarked suspects look marked.": given["logged"] or bool(settings.get("logged_counts")),
         "No more keys, suspects and looks were tried than are declared.": True,
         "The statistic was chosen before its result was seen: there is a newer one for such a probe.": newest
         is not None

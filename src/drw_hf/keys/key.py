@@ -230,6 +230,7 @@ class WatermarkKey(KeptSecret):
         tokenizer: Any,
         *,
         budget: float = 0.3,
+        margin_budget: float = 0.0,
         temperature: float | None = None,
         keys: int = 20,
         label_column: str | None = None,
@@ -252,6 +253,9 @@ class WatermarkKey(KeptSecret):
         budget : float
             The accuracy that the mark may cost on average over keys, in points: 0.3 is 3 answers of 1,000. Two
             standard errors are left free, since the cost is known from a sample.
+        margin_budget : float
+            The part of the budget that is kept for drawing close calls, for services that give hard labels and log
+            them: 0.1 is a good choice there. Soft answers are never drawn, and are tilted less by that part.
         temperature : float, optional
             The model's calibration temperature, where ``data`` has no labels to fit it by. The cost is then marked as
             unreliable.
@@ -282,6 +286,7 @@ class WatermarkKey(KeptSecret):
             data,
             tokenizer,
             budget=budget,
+            margin_budget=margin_budget,
             temperature=temperature,
             keys=keys,
             label_column=label_column,

@@ -13,6 +13,7 @@ from ..checks import check_options, in_range, whole_number
 from ..errors import InvalidInputError
 from ..keys.key import WatermarkKey
 from ..watermark.tilt import TiltMark, TiltSettings, settings_of
+from .margin_costs import MarginCost, MarginCosts
 from .temperature import fit_temperature
 from .tilt_costs import POINTS, STRONGEST, TiltCost, TiltCosts
 from .tilt_traffic import LEAST_KEYS, TiltTraffic, observe_tilt_traffic, require_tilt, throwaway_keys
@@ -35,6 +36,8 @@ class Fit:
         Strength, temperature and budget, and what the key had before.
     cost : TiltCost
         What the strength costs, in points.
+    margin_cost : MarginCost or None
+        What the draws of close calls cost hard answers on top; None without any.
     expected_accuracy : float
         The accuracy of the clean answers, in points, if the model is calibrated.
     clean_accuracy : float or None
@@ -54,6 +57,7 @@ class Fit:
     n_items: int
     n_texts: int
     n_keys: int
+    margin_cost: MarginCost | None = None
 
     @property
     def strength(self) -> float:
@@ -120,6 +124,12 @@ class Fit:
                 "What was measured is far from what was expected: this model's probabilities are not put right by a "
                 "temperature alone, so do not rely on the expected cost."
             )
+        if (drawn := self.margin_cost) is not None:
+            lines.append(
+                f"hard answers: margin {drawn.margin:g} draws {100 * drawn.drawn:.1f} % of them between the two best "
+                f"classes, which costs {drawn.expected_cost:.3f} ± {drawn.standard_error:.3f} points more"
+                + ("" if drawn.measured_cost is None else f" (measured {drawn.measured_cost:.3f})")
+            )
         if not self.used_up:
             lines.append("The budget is not used up: the model is so sure that the largest strength costs less.")
         if not self.reliable:
@@ -133,6 +143,7 @@ def fit_tilt(
     tokenizer: Any,
     *,
     budget: float = BUDGET,
+    margin_budget: float = 0.0,
     temperature: float | None = None,
     keys: int = LEAST_KEYS,
     label_column: str | None = None,
@@ -143,7 +154,7 @@ def fit_tilt(
 
     Parameters
     ----------
-    model, data, tokenizer, budget, temperature, keys, label_column
+    model, data, tokenizer, budget, margin_budget, temperature, keys, label_column
         As for :meth:`drw_hf.WatermarkKey.fit`.
     like : WatermarkKey, optional
         A key whose other settings (``tau``, ``frequency``, truncation) are kept; of its secret nothing is read. By
@@ -153,25 +164,43 @@ def fit_tilt(
     """
     check_options("fit_tilt", asking, AskingOptions)
     like = like or WatermarkKey.generate(model, tokenizer=tokenizer, mark=TiltMark.name, temperature=1.0)
-    check_price(like, budget, temperature, keys)
+    check_price(like, budget, margin_budget, temperature, keys)
     traffic = observe_tilt_traffic(model, data, tokenizer, like=like, label_column=label_column, **asking)
-    return fit_to(traffic, like, budget=budget, temperature=temperature, keys=keys)
+    return fit_to(traffic, like, budget=budget, margin_budget=margin_budget, temperature=temperature, keys=keys)
 
 
 def fit_to(
-    traffic: TiltTraffic, like: WatermarkKey, *, budget: float, temperature: float | None, keys: int = LEAST_KEYS
+    traffic: TiltTraffic,
+    like: WatermarkKey,
+    *,
+    budget: float,
+    margin_budget: float = 0.0,
+    temperature: float | None,
+    keys: int = LEAST_KEYS,
 ) -> Fit:
     """The same, from a sample of traffic that was observed before."""
     found = temperature_of(traffic, temperature)  # before any number of a key is read
-    costs = TiltCosts(traffic, found, throwaway_keys(like, keys))
-    strength = costs.strength_for(budget)
+    made_up = throwaway_keys(like, keys)
+    costs = TiltCosts(traffic, found, made_up)
+    strength = costs.strength_for(budget - margin_budget)
     if not strength:
         raise InvalidInputError(
-            f"no strength fits into a budget of {budget:g} points: on these {traffic.n_items} answers any costs more; "
-            "give more text, or a larger budget"
+            f"no strength fits into a budget of {budget - margin_budget:g} points: on these {traffic.n_items} answers "
+            "any costs more; give more text, or a larger budget"
         )
+    settings = settings_of(like).replace(strength=strength, temperature=found, budget=float(budget))
+    drawn = None
+    if margin_budget:
+        margins = MarginCosts(traffic, found, made_up, strength)
+        drawn = margins.at(margins.margin_for(margin_budget))
+        if not drawn.margin:
+            raise InvalidInputError(
+                f"no margin fits into a budget of {margin_budget:g} points: on these {traffic.n_items} answers any "
+                "costs more; give more text, a larger margin_budget, or 0 for no draws"
+            )
+        settings = settings.replace(margin=drawn.margin, margin_budget=float(margin_budget))
     return Fit(
-        settings=settings_of(like).replace(strength=strength, temperature=found, budget=float(budget)),
+        settings=settings,
         cost=costs.at(strength),
         expected_accuracy=costs.expected_accuracy,
         clean_accuracy=costs.clean_accuracy,
@@ -179,13 +208,19 @@ def fit_to(
         n_items=traffic.n_items,
         n_texts=traffic.n_texts,
         n_keys=keys,
+        margin_cost=drawn,
     )
 
 
-def check_price(like: WatermarkKey, budget: float, temperature: float | None, keys: int) -> None:
+def check_price(like: WatermarkKey, budget: float, margin_budget: float, temperature: float | None, keys: int) -> None:
     """Refuse what is wrong before a model is asked for long."""
     require_tilt(like)
     in_range("budget", budget, 0.0, POINTS, above=True)
+    if not 0.0 <= in_range("margin_budget", margin_budget, 0.0, POINTS) < budget:
+        raise InvalidInputError(
+            f"margin_budget={margin_budget:g} is the part of budget={budget:g} that close calls may cost; expected "
+            "less than the whole, which the tilt needs too"
+        )
     whole_number("keys", keys, LEAST_KEYS)
     if temperature is not None:
         settings_of(like).replace(temperature=temperature)

@@ -83,6 +83,7 @@ def plan_tilt(
     *,
     strengths: Sequence[float] = STRENGTHS,
     budget: float = BUDGET,
+    margin_budget: float = 0.0,
     temperature: float | None = None,
     keys: int = LEAST_KEYS,
     queries: int | None = None,
@@ -95,7 +96,7 @@ def plan_tilt(
 
     Parameters
     ----------
-    model, data, tokenizer, budget, temperature, keys, label_column, like
+    model, data, tokenizer, budget, margin_budget, temperature, keys, label_column, like
         As for :func:`fit_tilt`.
     strengths : sequence of float
         The strengths to compare.
@@ -114,10 +115,10 @@ def plan_tilt(
         check_choice("student", student, ["queries", "unseen"])
         student = EXPECTED_TILT_STUDENTS.get(student)
     like = like or WatermarkKey.generate(model, tokenizer=tokenizer, mark=TiltMark.name, temperature=1.0)
-    check_price(like, budget, temperature, keys)
+    check_price(like, budget, margin_budget, temperature, keys)
     traffic = observe_tilt_traffic(model, data, tokenizer, like=like, label_column=label_column, **asking)
     queries = traffic.n_texts if queries is None else whole_number("queries", queries)
-    fit = fit_to(traffic, like, budget=budget, temperature=temperature, keys=keys)
+    fit = fit_to(traffic, like, budget=budget, margin_budget=margin_budget, temperature=temperature, keys=keys)
     costs = TiltCosts(traffic, fit.temperature, throwaway_keys(like, keys), max(STRONGEST, *strengths))
     kappa = ExpectedStudent(0.0, 1.0).kappa if student is None else student.kappa
     weights = pair_weights(traffic, fit.temperature, queries / traffic.n_texts)

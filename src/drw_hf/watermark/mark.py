@@ -135,6 +135,10 @@ class Mark(ABC):
             Which items carry the mark.
         """
 
+    def draws(self, settings: MarkSettings) -> bool:
+        """Whether any hard answer is drawn, so that a log of what was served is evidence of its own."""
+        return self.draws_hard_answers
+
     def close_calls(self, log_y: Tensor, settings: Sequence[MarkSettings]) -> tuple[Tensor, Tensor] | None:
         """Which hard answers are drawn between the two best classes, of marks whose hard answer is the highest ŷ.
 

@@ -230,6 +230,9 @@ class TiltMark(Mark):
         index = (query.input_ids + 1) * counting_tokens(query.input_ids, view.ordinary, key.task)
         return _tilted(logits, shifts(table, index, key.task), settings.strength, settings.temperature)
 
+    def draws(self, settings: MarkSettings) -> bool:
+        return isinstance(settings, TiltSettings) and settings.margin > 0.0
+
     def close_calls(self, log_y: Tensor, settings: Sequence[MarkSettings]) -> tuple[Tensor, Tensor] | None:
         own = [one for one in settings if isinstance(one, TiltSettings)]
         if not any(one.margin for one in own):

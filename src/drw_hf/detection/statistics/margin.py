@@ -178,11 +178,14 @@ class MarginStatistic(Statistic):
 
     def test(self, probe: Probe, key: WatermarkKey, options: TestOptions) -> Finding:
         """On scores, or on labels where the suspect gives no more."""
-        return margin_finding(probe, key, probe.kind)
+        return margin_finding(probe, key, probe.kind, int(options.simulated_keys))
 
 
-def margin_finding(probe: Probe, key: WatermarkKey, kind: AnswerKind) -> Finding:
-    """The test of the logged close calls of a probe, by the suspect's scores or its labels alone."""
+def margin_finding(probe: Probe, key: WatermarkKey, kind: AnswerKind, n_keys: int = 0) -> Finding:
+    """The test of the logged close calls of a probe, by the suspect's scores or its labels alone.
+
+    With ``n_keys``, T is also drawn so many times, for the π of this key.
+    """
     if probe.logged is None:
         raise InvalidInputError("the margin test needs the labels that were served; pass logged=")
     if probe.victim is None:
@@ -194,7 +197,8 @@ def margin_finding(probe: Probe, key: WatermarkKey, kind: AnswerKind) -> Finding
         )
     law = MarginLaw(leanings(probe, calls, kind), calls.chances, calls.numbers)
     figures = {"n_logged": calls.n_logged, "n_mismatches": calls.n_mismatches}
-    return Finding(law.test(law.statistic(calls.swapped)), len(calls.items), f"margin-{kind}", figures)
+    samples = law.simulate(n_keys, seed=0) if n_keys else None
+    return Finding(law.test(law.statistic(calls.swapped)), len(calls.items), f"margin-{kind}", figures, samples)
 
 
 register(MarginStatistic())

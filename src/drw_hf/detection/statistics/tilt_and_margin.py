@@ -5,7 +5,11 @@ whose sub-key is another one, for any suspect *and any table*. So the chance tha
 at most P·(1 − ln P): Fisher's method. The product alone is no p-value.
 """
 
+import dataclasses
 import math
+
+import numpy as np
+import torch
 
 from ...errors import InvalidInputError
 from ...keys.choices import AnswerKind
@@ -27,22 +31,33 @@ def fisher(log10_a: float, log10_b: float) -> float:
 
 
 def combined(tilt: ExactTest, margin: ExactTest) -> ExactTest:
-    """Both tests as one.
-
-    Its statistic is −ln(B₁·B₂), which chance alone makes no larger than the sum of two exponential variables.
-    """
+    """Both tests as one; its statistic is the z of their common p-value, which is about normal by chance."""
     log10_p = fisher(tilt.log10_p, margin.log10_p)
+    z = z_of_log_p(log10_p * math.log(10.0))
     return ExactTest(
-        statistic=-(tilt.log10_bound + margin.log10_bound) * math.log(10.0),
+        statistic=z,
         log10_p=log10_p,
         log10_bound=fisher(tilt.log10_bound, margin.log10_bound),
-        z_score=z_of_log_p(log10_p * math.log(10.0)),
+        z_score=z,
         theta=0.0,
         n_tokens=tilt.n_tokens,
         n_effective=tilt.n_effective,
-        mean=2.0,
-        sd=math.sqrt(2.0),
+        mean=0.0,
+        sd=1.0,
     )
+
+
+def combined_samples(tilt: Finding, margin: Finding) -> np.ndarray | None:
+    """The combined z under random keys, as far as the parts' own are normal; None where none were drawn."""
+    if tilt.null_samples is None or margin.null_samples is None:
+        return None
+    tails = [
+        torch.special.log_ndtr(torch.from_numpy((part.test.mean - part.null_samples) / (part.test.sd or 1.0)))
+        for part in (tilt, margin)
+        if part.null_samples is not None
+    ]
+    log_p = (tails[0] + tails[1]).tolist()
+    return np.array([z_of_log_p(fisher(one / math.log(10.0), 0.0) * math.log(10.0)) for one in log_p])
 
 
 class TiltAndMarginStatistic(Statistic):
@@ -56,7 +71,8 @@ class TiltAndMarginStatistic(Statistic):
 
     def test(self, probe: Probe, key: WatermarkKey, options: TestOptions) -> Finding:
         """Both tests; the labels alone are shown beside, if the suspect gives scores."""
-        beside = self._of(probe, key, options, "labels") if probe.kind == "probabilities" else None
+        alone = dataclasses.replace(options, simulated_keys=0)
+        beside = self._of(probe, key, alone, "labels") if probe.kind == "probabilities" else None
         return self._of(probe, key, options, probe.kind, beside)
 
     def _of(
@@ -69,12 +85,13 @@ class TiltAndMarginStatistic(Statistic):
             )
         parts = {
             "tilt": tilt_finding(probe, key, kind, options),
-            "margin": margin_finding(probe, key, kind),
+            "margin": margin_finding(probe, key, kind, int(options.simulated_keys)),
         }
         test = combined(parts["tilt"].test, parts["margin"].test)
         settings = {**parts["tilt"].settings, **parts["margin"].settings}
         variant = f"{parts['tilt'].variant}-margin"
-        return Finding(test, parts["tilt"].n_probes, variant, settings, beside=beside, parts=parts)
+        samples = combined_samples(parts["tilt"], parts["margin"])
+        return Finding(test, parts["tilt"].n_probes, variant, settings, samples, beside=beside, parts=parts)
 
 
 register(TiltAndMarginStatistic())
