@@ -377,7 +377,7 @@ def test_a_result_with_parts_is_saved_replayed_and_reported(tmp_path):
     checked = verify_evidence(tmp_path / "evidence.json", key=key)
     assert not [check for check in checked.checks if check.status == "failed"], str(checked)
     assert any("did not depend on what it answered" in sentence for sentence in checked.not_checked)
-    result.to_report(tmp_path / "report")
+    result.report(tmp_path / "report")
     page = (tmp_path / "report" / "report.html").read_text()
     assert "Of which tilt" in page and "Of which margin" in page
 
