@@ -1,6 +1,7 @@
 """One victim of the experiments with marks under one key, who copies it, and what tests say of the copy."""
 
 import dataclasses
+import json
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -10,7 +11,10 @@ from datasets import Dataset
 from ..asking.models import PROTECTED
 from ..detection.probing import Probe, probe_suspect
 from ..keys.choices import LabelKind
+from ..keys.files import write_atomically
 from ..keys.key import WatermarkKey
+from ..planning.fit import fit_tilt
+from ..watermark.tilt import settings_of
 from .lines import Record
 from .marks_jobs import Job
 from .marks_settings import BUDGET, Parts, Setting
@@ -18,24 +22,40 @@ from .marks_work import WHERE, Workshop, accuracy_of, labels_alone
 from .scoring import tested
 from .theft import distil
 
+_FITTED = ("strength", "temperature", "budget", "margin", "margin_budget")
+
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    """A victim, the key of a seed, and what a thief can ask; ``budget`` is what the mark may cost."""
+    """A victim, the key of a seed, and what a thief can ask.
+
+    ``budget`` is what the mark may cost, ``margin_budget`` the part of it for draws of hard answers.
+    """
 
     shop: Workshop
     setting: Setting
     seed: int = 1
     budget: float = BUDGET
+    margin_budget: float = 0.0
 
     @cached_property
     def key(self) -> WatermarkKey:
-        """That of the experiments with marks, fitted anew where its budget is another one."""
+        """That of the experiments with marks, with other settings where its budgets are others."""
         key = self.shop.key(self.setting, self.seed)
-        if self.budget == BUDGET:
+        if (self.budget, self.margin_budget) == (BUDGET, 0.0):
             return key
-        asking: Any = {"label_column": self.setting.task.gold, **self.shop.asking(self.setting)}
-        return key.fit(self.victim, self.parts.calibration, self.tokenizer, budget=self.budget, **asking)
+        kept = self.shop.folder / self.setting.name / f"budget {self.budget:g} {self.margin_budget:g}.json"
+        if not kept.exists():  # once for all seeds
+            asking: Any = {"label_column": self.setting.task.gold, **self.shop.asking(self.setting)}
+            asking |= {"budget": self.budget, "margin_budget": self.margin_budget, "like": key}
+            settings = fit_tilt(self.victim, self.parts.calibration, self.tokenizer, **asking).settings
+            write_atomically(kept, json.dumps({name: getattr(settings, name) for name in _FITTED}).encode())
+        return key.replace(settings=settings_of(key).replace(**json.loads(kept.read_text())))
+
+    @property
+    def by_word(self) -> bool:
+        """Whether the victim is a tagger."""
+        return self.setting.task.kind == "token-classification"
 
     @cached_property
     def victim(self) -> Any:

@@ -1,0 +1,343 @@
+"""Are margin draws found in the students of a hard-label service, what do thieves do to them, and what do they cost?
+
+``python -m drw_hf.experiments.margins --output docs/results/margins.jsonl --data DIR --work DIR --encoder PATH``
+
+``--work`` is the folder of ``python -m drw_hf.experiments.marks``, whose victims are used. Their keys get a budget of
+0.3 points of accuracy, of which 0.1 is for draws, on labelled text that is used for nothing else. Every thief takes
+hard labels and asks about the same texts; the owner has logged what was asked and answered, and tests the student on
+the log, and on unseen text.
+"""
+
+import dataclasses
+import functools
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from datasets import ClassLabel, Dataset, List
+
+from ..asking.labelling import LABELS, PROBABILITIES
+from ..detection.probing import Probe
+from ..detection.statistics import TestOptions
+from ..detection.statistics.tilt_and_margin import TiltAndMarginStatistic
+from ..planning.margin_costs import MarginCosts
+from ..planning.tilt_costs import TiltCosts
+from ..planning.tilt_traffic import LEAST_KEYS, observe_tilt_traffic
+from ..watermark.marking import OutputOptions
+from ..watermark.tilt import settings_of
+from .cells import NOTHING, from_to, number, table
+from .lines import Record, read_lines
+from .marks_case import Case
+from .marks_served import ask_victim
+from .marks_settings import BUDGET, SEEDS, Setting, load_settings
+from .marks_work import Workshop, labels_alone
+from .measurements import Measurement, command_parser, measure_missing
+
+MARGIN_BUDGET = 0.1
+MARKED_SHARE = 0.1  # of the queries, where a thief has gold labels for the others
+NOTHING_DONE, VOTES, CLEANS = "nothing", "majority vote per word", "drops what 5 folds contradict"
+RELABELS, MIXES, VARIANTS = {2: "relabels by 2 folds", 5: "relabels by 5 folds"}, "10 % marked, rest gold", (3, 10)
+ASKS = {k: f"asks {k} near-duplicates" for k in VARIANTS}
+HARD: Any = {"label_kind": "hard"}
+
+
+# -- what thieves do
+
+
+@dataclasses.dataclass(frozen=True)
+class Theft:
+    """What a student learns from, and what the owner has logged: texts with the answers to them.
+
+    Of near-duplicates the log holds all variants, one of each text here; ``in_common`` is what an owner who sees them
+    side by side makes of them: the texts that they are variants of, with what was answered most often.
+    """
+
+    learnt: Dataset
+    logged: Dataset
+    in_common: Dataset | None = None
+
+
+def steal(case: Case, thief: str) -> Theft:
+    """What a thief makes of the hard answers to its queries."""
+    texts = case.texts("queries")
+    for k, name in ASKS.items():
+        if thief == name:
+            variants = [with_inserted_word(case, texts, seed) for seed in range(k)]
+            answers = [case.served(variant.rows, **HARD) for variant in variants]
+            voted = majority([variant.without(rows) for variant, rows in zip(variants, answers, strict=True)])
+            learnt = labelled(case, texts, voted)
+            return Theft(learnt, answers[0], in_common=learnt)
+    if thief == MIXES:
+        n = round(MARKED_SHARE * len(texts))
+        marked = case.served(texts.select(range(n)), **HARD)
+        number_of = {label: number for number, label in enumerate(case.key.labels)}
+        gold = list(case.parts.corpus.gold(case.parts.queries))[n:]
+        known = [[number_of[one] for one in row] if case.by_word else number_of[row] for row in gold]
+        return Theft(labelled(case, texts, [*marked[LABELS], *known]), marked)
+    answers = case.served(texts, **HARD)
+    labels: list[Any] = list(answers[LABELS])
+    if thief == VOTES:
+        labels = majority_per_word(texts[case.setting.task.columns[0]], labels)
+    elif thief == CLEANS:
+        said = out_of_fold(case, labelled(case, texts, labels), 5)
+        labels = [cleaned(own, other) for own, other in zip(labels, said, strict=True)]
+    elif thief in RELABELS.values():
+        folds = next(k for k, name in RELABELS.items() if name == thief)
+        labels = out_of_fold(case, labelled(case, texts, labels), folds)
+    return Theft(labelled(case, texts, labels), answers)
+
+
+def labelled(case: Case, texts: Dataset, labels: Sequence[Any]) -> Dataset:
+    """Texts with labels of theirs, as a service would answer; texts without any are left out."""
+    columns = {name: texts[name][:] for name in case.setting.task.columns}
+    sure = np.vstack([np.eye(case.key.num_labels, dtype=np.float32), np.zeros(case.key.num_labels, np.float32)])
+    numbers = [np.asarray(row).tolist() for row in labels]
+    answers = {LABELS: numbers, PROBABILITIES: [sure[np.asarray(row, dtype=np.int64)].tolist() for row in numbers]}
+    names = ClassLabel(names=list(case.key.labels))
+    rows = Dataset.from_dict({**columns, **answers}).cast_column(LABELS, List(names) if case.by_word else names)
+    return rows.select([place for place, row in enumerate(numbers) if np.max(row, initial=-1) >= 0])
+
+
+def cleaned(own: Any, said: Any) -> Any:
+    """A label, or those of the words of a text, where somebody agrees; −1 elsewhere."""
+    if np.ndim(own) == 0:
+        return own if own == said else -1
+    return [one if one == other else -1 for one, other in zip(own, said, strict=True)]
+
+
+def majority_per_word(texts: Sequence[Sequence[str]], labels: Sequence[Sequence[int]]) -> list[list[int]]:
+    """Every word gets the label that it has most often, of those that end alike the first to be seen."""
+    counts: dict[str, Counter[int]] = {}
+    for words, row in zip(texts, labels, strict=True):
+        for word, label in zip(words, row, strict=True):
+            if label >= 0:
+                counts.setdefault(word, Counter())[label] += 1
+    best = {word: found.most_common(1)[0][0] for word, found in counts.items()}
+    return [
+        [best[word] if label >= 0 else -1 for word, label in zip(words, row, strict=True)]
+        for words, row in zip(texts, labels, strict=True)
+    ]
+
+
+def majority(answers: Sequence[Sequence[Any]]) -> list[Any]:
+    """What most variants of a text were answered, for each text, or each of its words."""
+
+    def most(values: Sequence[int]) -> int:
+        given = [value for value in values if value >= 0]
+        return Counter(given).most_common(1)[0][0] if given else -1
+
+    return [
+        most(row) if np.ndim(row[0]) == 0 else [most(of_word) for of_word in zip(*row, strict=True)]
+        for row in zip(*answers, strict=True)
+    ]
+
+
+@dataclasses.dataclass(frozen=True)
+class Variants:
+    """Texts with one word more, and where it stands."""
+
+    rows: Dataset
+    places: list[int]
+
+    def without(self, answers: Dataset) -> list[Any]:
+        """The answers to the words of the texts themselves."""
+        labels = answers[LABELS]
+        if np.ndim(labels[0]) == 0:
+            return list(labels)
+        return [[*row[:place], *row[place + 1 :]] for row, place in zip(labels, self.places, strict=True)]
+
+
+def with_inserted_word(case: Case, texts: Dataset, seed: int) -> Variants:
+    """Every text with a word of another one put somewhere into it."""
+    rng = np.random.default_rng(seed)
+    column = case.setting.task.columns[0]
+    words = [list(row) if case.by_word else row.split() for row in texts[column]]
+    pool = sorted({word for row in words for word in row})
+    places = [int(rng.integers(len(row) + 1)) for row in words]
+    more = [
+        [*row[:place], pool[rng.integers(len(pool))], *row[place:]] for row, place in zip(words, places, strict=True)
+    ]
+    return Variants(Dataset.from_dict({column: more if case.by_word else [" ".join(row) for row in more]}), places)
+
+
+def out_of_fold(case: Case, rows: Dataset, n_folds: int) -> list[Any]:
+    """What students of the other folds say of every row."""
+    said: list[Any] = [None] * len(rows)
+    fold_of = np.random.default_rng(0).permutation(len(rows)) % n_folds
+    for fold in range(n_folds):
+        inside, outside = np.flatnonzero(fold_of == fold), np.flatnonzero(fold_of != fold)
+        student = case.student(rows.select(outside), "hard")
+        answers = case.shop.answers(case.setting, student, rows.select(inside))[LABELS]
+        for place, answer in zip(inside.tolist(), answers, strict=True):
+            said[place] = answer
+    return said
+
+
+# -- what is measured
+
+
+def measure_student(case: Case, thief: str) -> Record:
+    """A thief's student, tested on the log and on unseen text."""
+    theft = steal(case, thief)
+    student = case.student(theft.learnt, "hard")
+    chosen = settings_of(case.key)
+    probe, accuracy = case.against_victim(student, "unseen")
+    record: Record = {"strength": chosen.strength, "margin": chosen.margin, "accuracy": round(accuracy, 2)}
+    record |= {"log": of_log(case, student, theft.logged), "unseen": case.both(probe)}
+    return record if theft.in_common is None else {**record, "in common": of_log(case, student, theft.in_common)}
+
+
+def of_log(case: Case, student: Any, logged: Dataset) -> Record:
+    """What tests say of a student by the scores, and by the labels alone, that it gives to logged texts."""
+    texts = logged.select_columns(list(case.setting.task.columns))
+    probe = case.probe(student, texts, victim=case.victim, logged=logged[LABELS][:])
+    return {"scores": parts_of(case, probe), "labels": parts_of(case, labels_alone(probe))}
+
+
+def parts_of(case: Case, probe: Probe) -> Record:
+    """Both tests as one, and each."""
+    found = TiltAndMarginStatistic().test(probe, case.key, TestOptions())
+    tests = {"both": found, **found.parts}
+    figures: Record = {
+        name: {"z": round(one.test.z_score, 3), "log10_bound": round(one.test.log10_bound, 3), "n": one.n_probes}
+        for name, one in tests.items()
+    }
+    return {**figures, "mismatches": found.settings["n_mismatches"], "logged": found.settings["n_logged"]}
+
+
+def measure_innocent(case: Case, name: str) -> Record:
+    """A student that has nothing to do with the service, tested with its log."""
+    return {"log": of_log(case, case.model(name), case.served(case.texts("queries"), **HARD))}
+
+
+def measure_cost(case: Case) -> Record:
+    """What hard answers cost over keys, expected and counted, on unseen text."""
+    chosen = settings_of(case.key)
+    keys = [case.shop.key(case.setting, f"margin cost {n}").replace(settings=chosen) for n in range(LEAST_KEYS)]
+    asking: Any = {"label_column": case.setting.task.gold, **case.shop.asking(case.setting)}
+    traffic = observe_tilt_traffic(case.victim, case.parts.unseen, case.tokenizer, like=keys[0], **asking)
+    tilt = TiltCosts(traffic, chosen.temperature, keys).at(chosen.strength)
+    drawn = MarginCosts(traffic, chosen.temperature, keys, chosen.strength).at(chosen.margin)
+    asked = ask_victim(case.victim, case.tokenizer, case.parts.evaluated_on("unseen"))
+    clean = asked.logits.argmax(-1).numpy() == asked.gold
+    served = [asked.served(key, OutputOptions("hard")).argmax(-1).numpy() == asked.gold for key in keys]
+    lost = clean.astype(float) - np.array(served, dtype=float)
+    by_text = np.bincount(asked.rows, (lost.mean(axis=0) - lost.mean()))
+    error = np.sqrt(np.sum(by_text**2) / lost.shape[1] ** 2 + lost.mean(axis=1).var(ddof=1) / len(keys))
+    return {
+        "strength": chosen.strength,
+        "margin": chosen.margin,
+        "clean": 100.0 * float(clean.mean()),
+        "tilt": dataclasses.asdict(tilt),
+        "drawn": dataclasses.asdict(drawn),
+        "measured": 100.0 * float(lost.mean()),
+        "measured_error": 100.0 * float(error),
+    }
+
+
+# -- the run
+
+
+def thieves_of(setting: Setting) -> list[str]:
+    """Who steals from a setting; words of sentences carry no labels that could be voted on."""
+    names = [NOTHING_DONE, MIXES, *ASKS.values(), CLEANS, *RELABELS.values()]
+    return [*names, VOTES] if setting.task.kind == "token-classification" else names
+
+
+def measurements(shop: Workshop, names: list[str]) -> Iterator[Measurement]:
+    """Costs first, then students by seed: those of thieves who do nothing before the others."""
+
+    def one(what: str, name: str, measure: Callable[..., Record], seed: int, *given: str) -> Measurement:
+        case = Case(shop, shop.settings[name], seed, BUDGET, MARGIN_BUDGET)
+        about = {"what": what, "setting": name, "who": given[0] if given else "", "seed": seed}
+        return Measurement(about, functools.partial(measure, case, *given))
+
+    for name in names:
+        yield one("cost", name, measure_cost, SEEDS[0])
+    for seed in SEEDS:
+        for name in names:
+            yield one("student", name, measure_student, seed, NOTHING_DONE)
+    for seed in SEEDS:
+        for name in names:
+            if seed in shop.settings[name].attacked:
+                yield one("innocent", name, measure_innocent, seed, "gold")
+                yield one("innocent", name, measure_innocent, seed, "clean answers")
+                for thief in thieves_of(shop.settings[name])[1:]:
+                    yield one("student", name, measure_student, seed, thief)
+
+
+def report(output: Path) -> str:
+    """Tables of the raw lines."""
+    records = read_lines(output)
+    titles = {name: setting.title for name, setting in load_settings(encoder="any").items()}
+    costs = [
+        {
+            "": titles[r["setting"]],
+            "strength": number(r["strength"], 3),
+            "margin δ": number(r["margin"], 3),
+            "answers drawn": f"{100 * r['drawn']['drawn']:.1f} %",
+            "tilt, expected": f"{number(r['tilt']['expected_cost'], 2)} ± {number(r['tilt']['standard_error'], 2)}",
+            "draws, expected": f"{number(r['drawn']['expected_cost'], 3)} ± {number(r['drawn']['standard_error'], 3)}",
+            "together, expected": number(r["tilt"]["expected_cost"] + r["drawn"]["expected_cost"], 2),
+            "measured": f"{number(r['measured'], 2)} ± {number(r['measured_error'], 2)}",
+        }
+        for r in records
+        if r["what"] == "cost"
+    ]
+    students = []
+    again = [
+        {**r, "who": f"{r['who']}: the texts in common", "log": r["in common"]} for r in records if "in common" in r
+    ]
+    records = [*records, *again]
+    for name, who, what in dict.fromkeys((r["setting"], r["who"], r["what"]) for r in records if r["what"] != "cost"):
+        some = [r for r in records if (r["setting"], r["who"], r["what"]) == (name, who, what)]
+        accuracy = [r["accuracy"] for r in some if "accuracy" in r]
+        students.append(
+            {
+                "": titles[name],
+                "the thief": who if what == "student" else f"innocent: {who}",
+                "seeds": str(len(some)),
+                "accuracy": from_to(min(accuracy), max(accuracy)) if accuracy else NOTHING,
+                **{f"z, {part}": _range(some, "scores", part) for part in ("both", "margin", "tilt")},
+                **{f"z, {part}, labels": _range(some, "labels", part) for part in ("both", "margin", "tilt")},
+                "worst p_bound": f"10^{number(max(r['log']['scores']['both']['log10_bound'] for r in some), 1)}",
+                "tilt, unseen": from_to(*_ends([r["unseen"]["scores"]["z"] for r in some if "unseen" in r])),
+            }
+        )
+    return (
+        f"A budget of {BUDGET} points, {MARGIN_BUDGET} of it for draws; hard answers.\n\n## What it costs\n\nPoints "
+        f"of accuracy over {LEAST_KEYS} keys, on unseen text.\n\n{table(costs)}\n\n## Students\n\nz on the log: of "
+        "the combined test, and of its parts; by scores, and by labels alone. A range is that of the seeds.\n\n"
+        f"{table(students)}\n"
+    )
+
+
+def _range(some: list[Record], form: str, part: str) -> str:
+    return from_to(*_ends([r["log"][form][part]["z"] for r in some]))
+
+
+def _ends(values: list[float]) -> tuple[float, float]:
+    return (min(values), max(values)) if values else (float("nan"), float("nan"))
+
+
+def main() -> None:
+    """The command."""
+    parser = command_parser(__doc__)
+    parser.add_argument("--data", help="folder with a folder for each data set: conll2003, sst2, clinc150")
+    parser.add_argument("--work", type=Path, help="the folder of the experiments with marks")
+    parser.add_argument("--encoder", help="the pretrained encoder of these, for the settings that want one")
+    parser.add_argument("--settings", nargs="+", metavar="NAME", help="these settings only")
+    options = parser.parse_args()
+    if not options.report:
+        if options.data is None or options.work is None:
+            parser.error("--data and --work are needed: the data sets, and what experiments.marks made of them")
+        shop = Workshop(load_settings(options.encoder), options.work, options.data)
+        names = options.settings or [*shop.settings]
+        measure_missing(options.output, lambda _: measurements(shop, names))
+    options.output.with_suffix(".md").write_text(report(options.output), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
