@@ -480,7 +480,7 @@ def test_where_there_is_nothing_to_test_it_says_why(key, probe, change, words):
 
 def test_logged_labels_are_refused_where_none_were_drawn(key):
     rows, clean, suspect = make_case(key, n_rows=10)
-    with pytest.raises(InvalidInputError, match="those of the mark 'tilt' are not drawn"):
+    with pytest.raises(InvalidInputError, match="of the mark 'tilt' none are drawn"):
         detect(suspect, rows, key=key, victim=clean, logged=[[0] * 12] * 10)
 
 
