@@ -21,6 +21,7 @@ from drw_hf.detection.statistics.tilt_and_margin import fisher
 from drw_hf.errors import InvalidInputError, InvalidKeyError
 from drw_hf.evidence.verify import verify_evidence
 from drw_hf.keys import derivation
+from drw_hf.planning import tilt_accuracy_bounds
 from drw_hf.planning.margin_costs import WIDEST, MarginCosts
 from drw_hf.planning.tilt_costs import shifts_of
 from drw_hf.planning.tilt_traffic import TiltTraffic
@@ -426,6 +427,23 @@ def test_a_wider_margin_costs_more_and_the_budget_is_kept():
     margin_ = costs.margin_for(0.2)
     assert costs.at(margin_).upper_cost <= 0.2 < costs.at(1.05 * margin_).upper_cost
     assert costs.margin_for(50.0) == WIDEST
+
+
+def test_no_key_loses_more_than_the_bound_and_hard_answers_are_expected_to_lose_the_draws_too():
+    traffic, keys = made_up_traffic(), throwaways(6)
+    settings = keys[0].settings.replace(strength=0.05, margin=0.02)
+    soft, hard = (tilt_accuracy_bounds(traffic, settings, keys, kind) for kind in ("soft", "hard"))
+    drawn = MarginCosts(traffic, 1.0, keys, 0.05).at(0.02)
+    assert hard.expected == pytest.approx(soft.expected - drawn.expected_cost / 100.0)
+    assert hard.bound < soft.bound < soft.expected
+    log_p = traffic.logits - np.log(np.exp(traffic.logits).sum(axis=1, keepdims=True))
+    for key in keys:  # every close call answered with the second class
+        y = log_p + 0.05 * shifts_of(traffic, key)
+        first, second, gap = (one.numpy() for one in margin.best_two(torch.from_numpy(y), 1.0))
+        answers = np.where(gap < 0.02, second, first)
+        assert np.exp(log_p[np.arange(len(y)), answers]).mean() >= hard.bound
+    plain = tilt_accuracy_bounds(traffic, settings.replace(margin=0.0), keys, "hard")
+    assert plain == tilt_accuracy_bounds(traffic, settings.replace(margin=0.0), keys, "soft")
 
 
 def test_z_of_log_p_is_the_inverse_of_the_tail():

@@ -56,6 +56,7 @@ def protect(
     """
     from ..asking.models import load_model, load_tokenizer
     from ..keys import KeyRing
+    from ..keys.settings import mark_named
     from .passphrases import open_key_or_ring
 
     if output is None and push is None:
@@ -70,6 +71,12 @@ def protect(
     document = {"key_fingerprint": opened.fingerprint, **{name: getattr(protected.config, name) for name in answers}}
     what = f"{opened.kind.noun} {opened.fingerprint}"
     lines = [f"Protected {model} with the {what}; it answers with {document['label_kind']} labels."]
+    template = opened.template() if isinstance(opened, KeyRing) else opened
+    if protected.config.label_kind == "hard" and not mark_named(template.mark).draws(template.settings):
+        lines.append(
+            "Its hard labels carry the tilt alone. A key made with --margin-budget 0.1 also draws close calls, which "
+            "makes a log of what was served far stronger evidence."
+        )
     if isinstance(opened, KeyRing):
         lines.append("Every question names the user who asks it (user=, or the user's token at an endpoint).")
     if output is not None:

@@ -32,6 +32,7 @@ from ..keys.ring import KeyRing
 from ..keys.settings import MarkSettings
 from ..watermark.tilt import TiltMark, TiltSettings, settings_of
 from .labels import check_one_split, find_label_column, right_labels
+from .margin_costs import MarginCosts
 from .tilt_costs import POINTS, TiltCosts
 from .tilt_traffic import LEAST_KEYS, TiltTraffic, observe_tilt_traffic, throwaway_keys
 
@@ -169,11 +170,14 @@ def accuracy_bounds(
     return AccuracyBounds(clean, expected, bound, paper_bound, len(p))
 
 
-def tilt_accuracy_bounds(traffic: TiltTraffic, settings: TiltSettings, keys: Sequence[WatermarkKey]) -> AccuracyBounds:
+def tilt_accuracy_bounds(
+    traffic: TiltTraffic, settings: TiltSettings, keys: Sequence[WatermarkKey], label_kind: LabelKind = "soft"
+) -> AccuracyBounds:
     """The accuracy of answers with the mark ``tilt``, from the clean ones: what Theorem 1 is for the paper's mark.
 
     The model is taken for calibrated at the temperature of ``settings``: of the items with softmax(logits/T) = p, a
-    share p_c is of class c. It holds for soft answers, of which the argmax is judged, and for hard ones alike.
+    share p_c is of class c. It holds for soft answers, of which the argmax is judged, and for hard ones alike, but
+    that close calls of hard ones are drawn where the settings have a margin.
 
     Parameters
     ----------
@@ -187,15 +191,22 @@ def tilt_accuracy_bounds(traffic: TiltTraffic, settings: TiltSettings, keys: Seq
     Notes
     -----
     Every s lies between −√2 and √2, so the sum over the n tokens of an item moves the log-odds of two classes by no
-    more than 2√2·β√n. ``bound`` takes every item for the unlikeliest class within that reach.
+    more than 2√2·β√n. ``bound`` takes every item for the unlikeliest class within that reach. A draw reaches further:
+    the tilted probability of the best class is at least p_top·e^−reach, and that of the second less than δ below it.
     """
     costs = TiltCosts(traffic, settings.temperature, keys, settings.strength)
     clean = costs.expected_accuracy / POINTS
     reach = 2.0 * math.sqrt(2.0) * settings.strength * np.sqrt(np.diff(traffic.offsets))
     log_p = costs.log_p
+    lost = costs.at(settings.strength).expected_cost
+    if label_kind == "hard" and settings.margin:
+        margins = MarginCosts(traffic, settings.temperature, keys, settings.strength, widest=settings.margin)
+        lost += margins.at(settings.margin).expected_cost
+        with np.errstate(divide="ignore"):
+            reach = reach - np.log(np.maximum(1.0 - settings.margin * np.exp(reach - log_p.max(axis=1)), 0.0))
     within = log_p >= log_p.max(axis=1, keepdims=True) - reach[:, None]
     bound = float(np.exp(np.where(within, log_p, 0.0).min(axis=1)).mean())
-    expected = clean - costs.at(settings.strength).expected_cost / POINTS
+    expected = clean - lost / POINTS
     return AccuracyBounds(clean, expected, bound, None, traffic.n_items)
 
 
@@ -377,8 +388,8 @@ def _predict_tilted(
         like = key.template() if isinstance(key, KeyRing) else key
     _check_labels(like, labels_of(plain_config(model)))
     traffic = observe_tilt_traffic(model, dataset, tokenizer, like=like, **asking)
-    found = tilt_accuracy_bounds(traffic, settings_of(like), throwaway_keys(like, LEAST_KEYS))
-    return dict.fromkeys(LABEL_KINDS, found)
+    keys = throwaway_keys(like, LEAST_KEYS)
+    return {kind: tilt_accuracy_bounds(traffic, settings_of(like), keys, kind) for kind in LABEL_KINDS}
 
 
 def _check_labels(key: WatermarkKey, labels: tuple[str, ...]) -> None:

@@ -60,19 +60,26 @@ class MarginCosts:
         As for :class:`~drw_hf.planning.tilt_costs.TiltCosts`.
     strength : float
         The strength of the tilt.
+    widest : float
+        The largest margin that will be asked about.
     """
 
     def __init__(
-        self, traffic: TiltTraffic, temperature: float, keys: Sequence[WatermarkKey], strength: float
+        self,
+        traffic: TiltTraffic,
+        temperature: float,
+        keys: Sequence[WatermarkKey],
+        strength: float,
+        widest: float = WIDEST,
     ) -> None:
-        self.traffic = traffic
+        self.traffic, self.widest = traffic, widest
         scaled = traffic.logits / in_range("temperature", temperature, above=True)
         self._log_p = scaled - log_sum_exp(scaled)[:, None]
         self._close = [self._close_under(key, in_range("strength", strength)) for key in keys]
 
     def at(self, margin: float) -> MarginCost:
         """What a margin costs."""
-        margin = in_range("margin", margin, 0.0, WIDEST)
+        margin = in_range("margin", margin, 0.0, self.widest)
         chances = [swap_chance(torch.from_numpy(one.gaps), margin).numpy() for one in self._close]
         pairs = list(zip(self._close, chances, strict=True))
         answers = len(pairs) * self.traffic.n_items
@@ -90,14 +97,14 @@ class MarginCosts:
     def margin_for(self, budget: float) -> float:
         """The largest margin, to three digits, whose cost and two standard errors are no more than a budget in points.
 
-        ``WIDEST`` itself where even that costs less, and 0 where hardly anything is allowed.
+        ``widest`` itself where even that costs less, and 0 where hardly anything is allowed.
         """
-        return largest_within(budget, lambda margin: self.at(margin).upper_cost, WIDEST, NARROWEST)
+        return largest_within(budget, lambda margin: self.at(margin).upper_cost, self.widest, NARROWEST)
 
     def _close_under(self, key: WatermarkKey, strength: float) -> _Close:
         tilted = torch.from_numpy(self._log_p + strength * shifts_of(self.traffic, key))
         first, second, gap = (found.numpy() for found in best_two(tilted, 1.0))
-        items = np.flatnonzero(gap < WIDEST)
+        items = np.flatnonzero(gap < self.widest)
         first, second = first[items], second[items]
         p, gold = np.exp(self._log_p[items]), self.traffic.gold[items]
         rows = np.arange(len(items))
