@@ -12,6 +12,12 @@ classes, among them students of *other* keys, tested by scores, by labels alone 
 
     python -m drw_hf.experiments.calibration --mark tilt --output docs/results/calibration-tilt.jsonl
 
+With ``--mark margin`` it is asked of the draws of close calls and of both tests as one, with keys that have a margin:
+the two best classes, the chance and the draw are computed anew for every key. There a log that left out what was
+answered wrongly is tested as well: it must not be, and the table shows what would come of it::
+
+    python -m drw_hf.experiments.calibration --mark margin --output docs/results/calibration-margin.jsonl
+
 A line of JSON is written as each model ends, and a run that is started again goes on; ``--report`` writes the summary.
 """
 
@@ -19,7 +25,7 @@ import dataclasses
 import functools
 import secrets
 from argparse import Namespace
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -28,9 +34,13 @@ import numpy as np
 from datasets import Dataset
 
 from ..detection.probing import Probe
+from ..detection.statistics import TestOptions
 from ..detection.statistics.exact import amplitudes_of
+from ..detection.statistics.margin import close_calls_of, margin_finding
 from ..detection.statistics.null_law import NullLaw
-from ..detection.statistics.tilt import TiltLaw, tilt_amplitudes_of
+from ..detection.statistics.saddlepoint import ExactTest
+from ..detection.statistics.tilt import TiltLaw, tilt_amplitudes_of, tilt_finding
+from ..detection.statistics.tilt_and_margin import combined
 from ..keys import WatermarkKey
 from ..keys.choices import LABEL_KINDS, AnswerKind, LabelKind, Task
 from ..watermark.tilt import signals
@@ -54,6 +64,16 @@ TAGGER: Task = "token-classification"
 CLASSIFIER: Task = "sequence-classification"
 VARIANTS = ("with the victim", "without")
 TILT_VARIANTS = ("scores", "labels alone", "scores without the victim")
+MARGIN_VARIANTS = {
+    "margin by scores": ("probabilities", "margin"),
+    "margin by labels": ("labels", "margin"),
+    "both by scores": ("probabilities", "both"),
+    "both by labels": ("labels", "both"),
+}
+FILTERED = "margin by scores, of a log without wrong answers"
+N_FILTERED = 200  # keys
+MARGIN = 0.2
+MARKS = ("cosine", "tilt", "margin")
 
 Made = tuple[Any, Any]  # a model and its tokenizer
 
@@ -171,41 +191,90 @@ def tilt_gold(case: TiltCase, tokenizer: Any, rows: Dataset, folder: str, seed: 
     return train_on_gold(case.task, tokenizer, rows, folder, seed, 4, model)
 
 
-def tilt_key(theft: Theft, secret: bytes) -> WatermarkKey:
+def tilt_key(theft: Theft, secret: bytes, margin: float = 0.0) -> WatermarkKey:
     """A key of the mark tilt for a victim."""
-    settings: dict[str, Any] = {"mark": "tilt", "strength": 0.4, "temperature": 1.5, "secret": secret}
+    settings: dict[str, Any] = {
+        "mark": "tilt",
+        "strength": 0.4,
+        "temperature": 1.5,
+        "secret": secret,
+        "margin": margin,
+    }
     return WatermarkKey.generate(theft.victim, tokenizer=theft.tokenizer, **settings)
 
 
 def tilt_innocents(options: Namespace, folder: str) -> Iterator[Measurement]:
     """What is measured: for every case two models of right labels, two students of the clean victim, two of a key."""
+    measure = measure_margin if options.mark == "margin" else measure_tilt
     for case in TILT_CASES:
         for seed in (10, 11):
+            innocent = Innocent(case, seed)
             about = {"model": f"{case.name}, gold labels, seed {seed}"}
-            yield Measurement(about, partial(measure_tilt, case, folder, options.keys, seed))
+            yield Measurement(about, partial(measure, innocent, folder, options.keys))
         for whose in ("the unwatermarked victim", "another key"):
             for seed, label_kind in zip((20, 21), LABEL_KINDS, strict=True):
+                innocent = Innocent(case, seed, label_kind, whose)
                 about = {"model": f"{case.name}, {label_kind} labels of {whose}, seed {seed}"}
-                yield Measurement(about, partial(measure_tilt, case, folder, options.keys, seed, label_kind, whose))
+                yield Measurement(about, partial(measure, innocent, folder, options.keys))
 
 
-def measure_tilt(
-    case: TiltCase,
-    folder: str,
-    n_keys: int,
-    seed: int,
-    label_kind: LabelKind | None = None,
-    whose: str = "",
-) -> Record:
-    """Train, probe and test one model; without a kind of labels it is one of right labels."""
-    theft = tilt_theft(case, folder)
-    if label_kind is None:
-        model = tilt_gold(case, theft.tokenizer, theft.queries, folder, seed)
-    elif whose == "another key":
-        served = theft.protected(tilt_key(theft, FIXED_SECRET), label_kind)
-        model = steal(theft, served, folder, seed=seed, epochs=6, label_kind=label_kind)
-    else:
-        model = of_clean_victim(theft, folder, seed, label_kind)[0]
+@dataclasses.dataclass(frozen=True)
+class Innocent:
+    """A model that has nothing to do with the keys it is tested with; without a kind of labels one of right labels."""
+
+    case: TiltCase
+    seed: int
+    label_kind: LabelKind | None = None
+    whose: str = ""
+
+    def trained(self, theft: Theft, folder: str) -> Any:
+        if self.label_kind is None:
+            return tilt_gold(self.case, theft.tokenizer, theft.queries, folder, self.seed)
+        if self.whose == "another key":
+            served = theft.protected(tilt_key(theft, FIXED_SECRET), self.label_kind)
+            return steal(theft, served, folder, seed=self.seed, epochs=6, label_kind=self.label_kind)
+        return of_clean_victim(theft, folder, self.seed, self.label_kind)[0]
+
+
+def measure_margin(innocent: Innocent, folder: str, n_keys: int) -> Record:
+    """Train, probe and test one model, by a log of text that it was not trained on."""
+    case, theft = innocent.case, tilt_theft(innocent.case, folder)
+    model = innocent.trained(theft, folder)
+    keys = [tilt_key(theft, secrets.token_bytes(32), MARGIN) for _ in range(n_keys)]
+    gold = theft.unseen["tags" if case.task == TAGGER else "label"]
+    probe = theft.probe(model, theft.unseen, keys[0], folder, gold=gold)
+    assert probe.gold is not None  # it was just given
+    probe, right = dataclasses.replace(probe, gold=None, logged=np.zeros(len(probe.rows), np.int64)), probe.gold
+    record: Record = {"task": case.task, "classes": len(case.labels), "n_keys": n_keys}
+    found: dict[str, list[ExactTest]] = {variant: [] for variant in MARGIN_VARIANTS}
+    for key in keys:
+        for variant, (kind, part) in MARGIN_VARIANTS.items():
+            tests = both_tests(probe, key, cast(AnswerKind, kind))
+            found[variant].append(tests[part])
+    for variant, results in found.items():
+        record[variant] = {
+            "p_values": rounded(result.p_value for result in results),
+            "p_bounds": rounded(result.p_bound for result in results),
+        }
+    scores = []
+    for key in keys[:N_FILTERED]:
+        served = close_calls_of(probe, key).answers
+        filtered = dataclasses.replace(probe, logged=np.where(served == right, served, -1))
+        scores.append(margin_finding(filtered, key, "probabilities").test.z_score)
+    record[FILTERED] = {"mean_z": float(np.mean(scores)), "share_below_0.001": float(np.mean(np.array(scores) > 3.09))}
+    return record
+
+
+def both_tests(probe: Probe, key: WatermarkKey, kind: AnswerKind) -> dict[str, ExactTest]:
+    """The test of the draws, and that of tilt and draws as one."""
+    drawn = margin_finding(probe, key, kind).test
+    return {"margin": drawn, "both": combined(tilt_finding(probe, key, kind, TestOptions()).test, drawn)}
+
+
+def measure_tilt(innocent: Innocent, folder: str, n_keys: int) -> Record:
+    """Train, probe and test one model."""
+    case, theft = innocent.case, tilt_theft(innocent.case, folder)
+    model = innocent.trained(theft, folder)
     keys = [tilt_key(theft, secrets.token_bytes(32)) for _ in range(n_keys)]
     probe = theft.probe(model, theft.unseen, keys[0], folder)
     record: Record = {"task": case.task, "classes": len(case.labels), "n_keys": n_keys}
@@ -221,8 +290,8 @@ def measure_tilt(
     return record
 
 
-def tilt_report(output: Path) -> str:
-    """A Markdown summary of the raw lines of the mark tilt."""
+def tilt_report(output: Path, variants: Sequence[str] = TILT_VARIANTS) -> str:
+    """A Markdown summary of the raw lines of the mark tilt, or of its margin draws."""
     records = read_lines(output)
     cases = sorted({(record["task"], record["classes"]) for record in records})
     groups = [("all models", records)] + [
@@ -232,7 +301,7 @@ def tilt_report(output: Path) -> str:
     parts = [f"{len(records)} innocent models, {records[0]['n_keys']:,} really derived keys each."]
     for name, group in groups:
         rows = []
-        for variant in TILT_VARIANTS:
+        for variant in variants:
             for what, words in (("p_values", "p"), ("p_bounds", "bound")):
                 pooled = np.concatenate([record[variant][what] for record in group])
                 shares = {f"≤ {level}": f"{np.mean(pooled <= level):.4%}" for level in LEVELS}
@@ -241,6 +310,12 @@ def tilt_report(output: Path) -> str:
         ranges = {f"≤ {level}": f"{low:.4%} to {high:.4%}" for level, (low, high) in within.items()}
         rows.append({"": "99.9 % of honest tests give", **ranges})
         parts.append(f"{name[0].upper()}{name[1:]} ({len(group)}):\n\n{table(rows)}")
+    filtered = [record[FILTERED]["mean_z"] for record in records if FILTERED in record]
+    if filtered:
+        parts.append(
+            "Of a log without what was answered wrongly, which is no log to test by, the mean z of the "
+            f"{len(filtered)} innocent models is {np.mean(filtered):.1f}, from {min(filtered):.1f} to {max(filtered):.1f}."
+        )
     return "\n\n".join(parts) + "\n"
 
 
@@ -266,9 +341,11 @@ def main() -> None:
     parser = command_parser(__doc__)
     parser.add_argument("--keys", type=int, default=1000, help="random keys per model (default: 1000)")
     parser.add_argument("--pretrained", help="folder of a pretrained BERT encoder, for two of the models")
-    parser.add_argument("--mark", choices=("cosine", "tilt"), default="cosine", help="of which mark (default: cosine)")
-    if parser.parse_args().mark == "tilt":
-        run_command(parser, tilt_innocents, tilt_report)
+    parser.add_argument("--mark", choices=MARKS, default=MARKS[0], help=f"of which mark (default: {MARKS[0]})")
+    mark = parser.parse_args().mark
+    if mark != MARKS[0]:
+        variants = TILT_VARIANTS if mark == "tilt" else tuple(MARGIN_VARIANTS)
+        run_command(parser, tilt_innocents, partial(tilt_report, variants=variants))
     else:
         run_command(parser, innocents, report)
 

@@ -38,8 +38,8 @@ _STEEPEST = 1e6  # the largest θ, in units of the widest step: K has reached it
 class CloseCalls:
     """The logged answers that were drawn between two classes, as key and victim tell; arrays of one entry per answer.
 
-    ``numbers`` says which distinct message each depends on. ``n_mismatches`` counts logged answers, drawn or not, that
-    are not what the key and the victim give.
+    ``numbers`` says which distinct message each depends on. ``answers`` are those of all items of the probe, drawn or
+    not, as key and victim give them, and ``n_mismatches`` counts logged ones that are others.
     """
 
     items: np.ndarray
@@ -48,6 +48,7 @@ class CloseCalls:
     chances: np.ndarray
     swapped: np.ndarray
     numbers: np.ndarray
+    answers: np.ndarray
     n_logged: int
     n_mismatches: int
 
@@ -77,6 +78,7 @@ def close_calls_of(probe: Probe, key: WatermarkKey) -> CloseCalls:
         chances=chance[items],
         swapped=swapped,
         numbers=np.array([number_of[message] for message in messages], dtype=np.int64),
+        answers=answers,
         n_logged=int(logged.sum()),
         n_mismatches=int((answers != probe.logged)[logged].sum()),
     )
