@@ -314,7 +314,8 @@ def tilt_report(output: Path, variants: Sequence[str] = TILT_VARIANTS) -> str:
     if filtered:
         parts.append(
             "Of a log without what was answered wrongly, which is no log to test by, the mean z of the "
-            f"{len(filtered)} innocent models is {np.mean(filtered):.1f}, from {min(filtered):.1f} to {max(filtered):.1f}."
+            f"{len(filtered)} innocent models is {np.mean(filtered):.1f}; it runs from {min(filtered):.1f} to "
+            f"{max(filtered):.1f}."
         )
     return "\n\n".join(parts) + "\n"
 
