@@ -12,7 +12,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from drw_hf import KeyRing, WatermarkKey, detect
+from drw_hf import KeyRing, WatermarkedModelForSequenceClassification, WatermarkKey, detect
 from drw_hf.detection import Probe
 from drw_hf.detection.statistics import STATISTICS, TestOptions
 from drw_hf.detection.statistics.margin import MarginLaw, close_calls_of
@@ -25,12 +25,13 @@ from drw_hf.planning import tilt_accuracy_bounds
 from drw_hf.planning.margin_costs import WIDEST, MarginCosts
 from drw_hf.planning.tilt_costs import shifts_of
 from drw_hf.planning.tilt_traffic import TiltTraffic
+from drw_hf.tracing import identify_by_log
 from drw_hf.watermark import margin
 from drw_hf.watermark.mark import RingUsers
 from drw_hf.watermark.marking import OutputOptions, protect
 from drw_hf.watermark.tokens import Query
 from needles import DOMAINS
-from small_models import make_key
+from small_models import make_key, make_lively, make_model, make_tokenizer
 from test_tilt import SENTENCES, TAGS, TASKS, make_config, query_of, random_logits
 
 HARD = OutputOptions("hard")
@@ -381,6 +382,35 @@ def test_a_result_with_parts_is_saved_replayed_and_reported(tmp_path):
     result.report(tmp_path / "report")
     page = (tmp_path / "report" / "report.html").read_text()
     assert "Of which tilt" in page and "Of which margin" in page
+
+
+def test_by_their_logs_the_user_is_named_whose_answers_were_learnt():
+    tokenizer = make_tokenizer()
+    vocabulary = [word for word in tokenizer.get_vocab() if word.isalpha()]
+    rng = np.random.default_rng(0)
+    texts = [" ".join(rng.choice(vocabulary, 6)) for _ in range(400)]
+    model = make_lively(make_model(), tokenizer, texts, spread=1.0)
+    settings = {"mark": "tilt", "strength": 0.2, "temperature": 1.0, "margin": 0.6}
+    ring = KeyRing.generate(model, tokenizer=tokenizer, secret=bytes(32), **settings).declare(["ann", "bob", "cy"])
+    service = WatermarkedModelForSequenceClassification.from_model(model, key=ring, label_kind="hard")
+    logs = {}
+    for number, user in enumerate(("ann", "bob")):
+        asked = texts[number * 200 : number * 200 + 200]
+        with service.use_key(user=user), torch.no_grad():
+            answers = service(**tokenizer(asked, padding=True, return_tensors="pt")).logits.argmax(-1)
+        logs[user] = [(text, model.config.id2label[int(label)]) for text, label in zip(asked, answers, strict=True)]
+    learnt = dict(logs["bob"])
+
+    def suspect(asked):
+        return [learnt.get(text) or str(rng.choice(["negative", "positive"])) for text in asked]
+
+    asking = {"ring": ring, "victim": model, "tokenizer": tokenizer, "progress": False}
+    found = identify_by_log(suspect, logs, **asking)
+    assert found.leakers == ("bob",) and list(found.results) == ["bob", "ann"] and found.n_corrected == 3
+    assert found.results["bob"].keys_tried == 3 and found.results["bob"].statistic == "drw-tilt-margin-1"
+    assert str(found) == "named: bob; 2 logs, p-values corrected for 3 users"
+    with pytest.raises(InvalidInputError, match="no logs to test"):
+        identify_by_log(suspect, {}, **asking)
 
 
 # -- what it costs

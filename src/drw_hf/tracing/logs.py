@@ -1,0 +1,101 @@
+"""Which users' logs is a suspect a student of? One test per user, on what that user was served."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Unpack
+
+from transformers import PreTrainedTokenizerBase
+
+from ..detection import detect
+from ..detection.probing import ProbingOptions, Suspect
+from ..detection.result import DetectionResult
+from ..errors import InvalidInputError
+from ..keys.ring import KeyRing
+from ..wording import printable
+
+
+@dataclass(frozen=True)
+class LoggedIdentification:
+    """What the tests of all users' logs found.
+
+    Attributes
+    ----------
+    leakers : tuple of str
+        The users whose mark was detected, the strongest first.
+    results : dict from str to DetectionResult
+        The evidence for every user, the strongest first: each can be saved, reported and verified by itself.
+    n_corrected : int
+        For how many users every p-value is corrected.
+    """
+
+    leakers: tuple[str, ...]
+    results: dict[str, DetectionResult]
+    n_corrected: int
+
+    def __str__(self) -> str:
+        tested = f"{len(self.results)} logs, p-values corrected for {self.n_corrected:,} users"
+        if not self.leakers:
+            return f"nobody named: {tested}"
+        return f"named: {', '.join(map(printable, self.leakers))}; {tested}"
+
+
+def identify_by_log(
+    suspect: Suspect,
+    logs: Mapping[str, Sequence[tuple[Any, Any]]],
+    *,
+    ring: KeyRing,
+    victim: Suspect,
+    tokenizer: PreTrainedTokenizerBase,
+    reference: Suspect | None = None,
+    epoch: int | None = None,
+    level: float = 1e-3,
+    suspects_tested: int = 1,
+    looks: int = 1,
+    **probing: Unpack[ProbingOptions],
+) -> LoggedIdentification:
+    """Test a suspect by the logs of users of a ring whose keys have a margin: who was served what it learned?
+
+    With margin draws every user has texts, close calls and draws of their own, so there is one test per user, and the
+    suspect is asked about the texts of each. Search all users by tilt first (:func:`drw_hf.identify`), which asks
+    once; then confirm those whom you suspect.
+
+    Parameters
+    ----------
+    suspect, victim, tokenizer, reference, suspects_tested, looks
+        As for :func:`drw_hf.detect`.
+    logs : mapping from str to sequence of (text, served)
+        For every user to be tested what they asked and were answered. Give each log whole: no text may be left out
+        because of its answer.
+    ring : KeyRing
+        The owner's ring.
+    epoch : int, optional
+        The ring's epoch in which they were served; by default the present one.
+    level : float
+        The chance at which an innocent user may be named, all users together.
+    **probing
+        How the suspect is probed: :class:`drw_hf.detection.ProbingOptions`.
+    """
+    if not logs:
+        raise InvalidInputError("there are no logs to test; give {user: [(text, served), ...]}")
+    epoch = ring.epoch if epoch is None else epoch
+    declared = [one.count for one in ring.declarations if one.epoch == epoch]
+    family = max(len(logs), *declared, 1)
+    results = {
+        user: detect(
+            suspect,
+            key=ring.key_for(user, epoch),
+            logged=list(log),
+            victim=victim,
+            tokenizer=tokenizer,
+            reference=reference,
+            keys_tried=family,
+            level=level,
+            suspects_tested=suspects_tested,
+            looks=looks,
+            **probing,
+        )
+        for user, log in logs.items()
+    }
+    ordered = dict(sorted(results.items(), key=lambda one: (one[1].log10_bound, one[0])))
+    leakers = tuple(user for user, result in ordered.items() if result.verdict == "detected")
+    return LoggedIdentification(leakers, ordered, family)
