@@ -15,8 +15,11 @@ from transformers import BertConfig
 
 from drw_hf import WatermarkKey
 from drw_hf.detection.statistics.amplitudes import SuspectAnswers, compute_amplitudes
+from drw_hf.detection.statistics.margin import MarginLaw
 from drw_hf.detection.statistics.null_law import NullLaw, simulate_null
+from drw_hf.keys.derivation import MARGIN_DRAWS
 from drw_hf.watermark.cosine import is_marked, periodic_signal, perturb
+from drw_hf.watermark.margin import keyed_numbers, swap_chance
 from drw_hf.watermark.tilt import phases, settings_of, signals
 
 IMAGES = Path(__file__).parent / "images"
@@ -103,6 +106,40 @@ def draw_tilt() -> None:
     right.set(xlim=(-4, 4), ylim=(-4, 4), xlabel="clean log-odds", ylabel="served log-odds")
     right.legend(loc="upper left", fontsize=9)
     save(figure, "tilt.svg")
+
+
+def draw_margin() -> None:
+    """How often a close call is answered with its second class, and what the log says of a suspect."""
+    names = ["other", "name"]
+    config = BertConfig(vocab_size=3000, id2label=dict(enumerate(names)), architectures=["BertForTokenClassification"])
+    key = WatermarkKey.generate(
+        config, secret=bytes(range(32)), mark="tilt", temperature=1.0, margin=0.2, special_token_ids=[0]
+    )
+    rng, delta = np.random.default_rng(7), settings_of(key).margin
+    gaps = rng.uniform(0.0, 0.3, 4000)
+    chances = swap_chance(torch.from_numpy(gaps), delta).numpy()
+    messages = [bytes(row) for row in rng.integers(0, 256, (len(gaps), 8), dtype=np.uint8)]
+    swapped = keyed_numbers(key.subkey(MARGIN_DRAWS), messages) < chances
+
+    figure = Figure(figsize=(7.6, 3.5), layout="constrained")
+    left, right = figure.subplots(1, 2, width_ratios=[1, 1.1])
+    grid, edges = np.linspace(0, 0.3, 300), np.linspace(0.0, 0.3, 16)
+    share = np.histogram(gaps, edges, weights=1.0 * swapped)[0] / np.histogram(gaps, edges)[0]
+    left.plot(grid, 0.5 * np.maximum(0.0, 1.0 - grid / delta), "--", color=MARK, lw=1.8, label="π, with δ = 0.2")
+    left.plot((edges[:-1] + edges[1:]) / 2, share, "o", color=INK, ms=4, label="drawn by a key")
+    left.set(xlim=(0, 0.3), ylim=(0, 0.6), xlabel="how far apart the two best classes are, d")
+    left.set_ylabel("answered with the second")
+    left.legend(loc="upper right", fontsize=9)
+
+    close = np.flatnonzero(chances > 0.0)[:600]
+    lean = rng.normal(0.0, 1.0, len(close)) + 0.8 * (swapped[close] - chances[close])  # of a student
+    law = MarginLaw(lean, chances[close], np.arange(len(close)))
+    test = law.test(law.statistic(swapped[close]))
+    right.hist(law.simulate(20_000, seed=0) / test.sd, bins=60, density=True, color=LIGHT, label="other draws")
+    right.axvline(test.statistic / test.sd, color=MARK, ls="--", lw=2, label="the draws in the log")
+    right.set(xlabel="lean of a student after draws, in sd", ylabel="density", ylim=(0, 0.55))
+    right.legend(loc="upper center", fontsize=9)
+    save(figure, "margin.svg")
 
 
 def draw_null() -> None:
@@ -223,4 +260,5 @@ if __name__ == "__main__":
     draw_flow()
     draw_cosine()
     draw_tilt()
+    draw_margin()
     draw_null()
