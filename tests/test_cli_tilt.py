@@ -49,6 +49,22 @@ def test_what_was_fitted_is_told_in_words():
     assert not found.stderr, "the temperature is fitted, so nobody is warned"
 
 
+def test_close_calls_have_a_part_of_the_budget(inside):
+    line = "keygen my-classifier --budget 2 --margin-budget 1 --data labelled.csv --plain --output drawn"
+    fit = document(line)["fit"]
+    key = WatermarkKey.from_pretrained("drawn")
+    assert key.settings.margin == fit["margin"]["margin"] > 0.0 and key.settings.margin_budget == 1.0
+    assert fit["expected_cost"] <= 1.0 and fit["margin"]["expected_cost"] <= 1.0
+    hard = "protect my-classifier --label-kind hard --key {} --output {}"
+    assert "--margin-budget" not in drw(hard.format("drawn", "hard-drawn")).stdout
+    document("keygen my-classifier --strength 0.3 --temperature 1.5 --plain --output undrawn")
+    assert "--margin-budget 0.1" in drw(hard.format("undrawn", "hard-undrawn")).stdout, "what would make it stronger"
+    planned = drw("plan my-classifier labelled.csv --budget 2 --margin-budget 1").stdout
+    assert "hard answers: margin" in planned and "--margin-budget 1 " in planned
+    for wrong in ("--budget 0.5 --data labelled.csv --margin-budget 0.5", "--margin-budget 0.1"):
+        assert drw(f"keygen my-classifier {wrong} --plain --output none").exit_code, wrong
+
+
 def test_the_digits_of_scores_are_chosen_and_kept(inside):
     document("keygen tagger --strength 0.5 --temperature 1.3 --plain --output digits-key")
     line = "protect {} --key digits-key --output {}"
