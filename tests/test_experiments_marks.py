@@ -13,7 +13,7 @@ from drw_hf.asking.labelling import LABELS, PROBABILITIES, label_with_teacher
 from drw_hf.asking.models import PROTECTED
 from drw_hf.detection.probing import Probe
 from drw_hf.errors import DatasetError
-from drw_hf.experiments import marks, recovery, tradeoff
+from drw_hf.experiments import margins, marks, recovery, tradeoff
 from drw_hf.experiments.lines import append_line, read_lines
 from drw_hf.experiments.marks_case import Case
 from drw_hf.experiments.marks_jobs import OTHER_KEY, Job, make_jobs
@@ -253,6 +253,51 @@ def test_a_thief_recovers_erases_and_frames(run):
     assert found["texts"] == found["answers"] >= found["with gold labels"]["words"] > 100
     erased = recovery.measure_erasure(case, digits=0, with_gold=True, times=1.0)
     assert all(erased[where].keys() == {"accuracy", "scores", "labels"} for where in WHERE)
+
+
+@pytest.mark.parametrize("thief", [margins.VOTES, margins.RELABELS[2], margins.MIXES, margins.ASKS[3]])
+def test_thieves_of_hard_answers_leave_a_student_and_a_log(run, thief):
+    made, setting = run
+    case = Case(made.workshop, setting, 1, budget=3.0, margin_budget=1.5)
+    found = margins.measure_student(case, thief)
+    assert found["margin"] > 0.0 and found["log"]["scores"]["mismatches"] == 0
+    assert found["log"]["scores"].keys() >= {"both", "tilt", "margin"} and found["log"]["labels"]["margin"]["n"] > 0
+    assert ("in common" in found) == (thief == margins.ASKS[3])
+    n_logged = found["log"]["scores"]["logged"]
+    assert (n_logged < 100) == (thief == margins.MIXES), "only what was asked is in the log"
+
+
+def test_what_hard_answers_with_draws_cost_is_expected_and_counted(run):
+    made, setting = run
+    found = margins.measure_cost(Case(made.workshop, setting, 1, budget=3.0, margin_budget=1.5))
+    assert found["drawn"]["expected_cost"] > 0.0 and found["measured_error"] > 0.0
+    together = found["tilt"]["measured_cost"] + found["drawn"]["measured_cost"]
+    assert abs(found["measured"] - together) < 4.0 * found["measured_error"], "counted, and averaged over the draws"
+
+
+def test_majorities_and_what_others_contradict():
+    assert margins.majority_per_word([["a", "b"], ["a", "a"]], [[1, 2], [0, 1]]) == [[1, 2], [1, 1]]
+    assert margins.majority([[1, 2], [1, 0], [0, 0]]) == [1, 0]
+    assert margins.majority([[[1, -1]], [[1, -1]], [[0, 2]]]) == [[1, 2]]
+    assert margins.cleaned(1, 0) == -1 and margins.cleaned([1, 2], [1, 0]) == [1, -1]
+
+
+def test_the_report_of_margins_has_a_row_per_thief_and_its_cost(run, tmp_path):
+    part = {"z": 5.0, "log10_bound": -5.0, "n": 9}
+    log = {form: dict.fromkeys(("both", "tilt", "margin"), part) for form in ("scores", "labels")}
+    unseen = {"scores": {"z": 2.0}}
+    about = {"what": "student", "setting": "pos-tiny", "seed": 1, "accuracy": 80.0, "log": log, "unseen": unseen}
+    costs = {"expected_cost": 0.1, "standard_error": 0.01, "drawn": 0.05}
+    cost = {"what": "cost", "setting": "pos-tiny", "who": "", "seed": 1, "strength": 0.3, "margin": 0.2}
+    cost |= {"tilt": costs, "drawn": costs, "measured": 0.2, "measured_error": 0.03}
+    lines = tmp_path / "margins.jsonl"
+    innocent = {**about, "what": "innocent", "who": "gold"}
+    del innocent["unseen"], innocent["accuracy"]
+    for record in (cost, {**about, "who": "nothing"}, {**about, "who": "asks", "in common": log}, innocent):
+        append_line(lines, record)
+    text = margins.report(lines)
+    assert "| POS, tiny | nothing | 1 | 80.0 | 5.0 | 5.0 | 5.0 |" in text and "asks: the texts in common" in text
+    assert "| POS, tiny | innocent: gold | 1 | — |" in text and "0.20 ± 0.03" in text
 
 
 def test_the_report_names_every_student_and_judges_every_goal(run):

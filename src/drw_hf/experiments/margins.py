@@ -29,11 +29,11 @@ from ..watermark.marking import OutputOptions
 from ..watermark.tilt import settings_of
 from .cells import NOTHING, from_to, number, table
 from .lines import Record, read_lines
-from .marks_case import Case
+from .marks_case import Case, run_cases
 from .marks_served import ask_victim
 from .marks_settings import BUDGET, SEEDS, Setting, load_settings
 from .marks_work import Workshop, labels_alone
-from .measurements import Measurement, command_parser, measure_missing
+from .measurements import Measurement
 
 MARGIN_BUDGET = 0.1
 MARKED_SHARE = 0.1  # of the queries, where a thief has gold labels for the others
@@ -246,7 +246,7 @@ def thieves_of(setting: Setting) -> list[str]:
     return [*names, VOTES] if setting.task.kind == "token-classification" else names
 
 
-def measurements(shop: Workshop, names: list[str]) -> Iterator[Measurement]:
+def measurements(shop: Workshop, names: Sequence[str]) -> Iterator[Measurement]:
     """Costs first, then students by seed: those of thieves who do nothing before the others."""
 
     def one(what: str, name: str, measure: Callable[..., Record], seed: int, *given: str) -> Measurement:
@@ -324,19 +324,7 @@ def _ends(values: list[float]) -> tuple[float, float]:
 
 def main() -> None:
     """The command."""
-    parser = command_parser(__doc__)
-    parser.add_argument("--data", help="folder with a folder for each data set: conll2003, sst2, clinc150")
-    parser.add_argument("--work", type=Path, help="the folder of the experiments with marks")
-    parser.add_argument("--encoder", help="the pretrained encoder of these, for the settings that want one")
-    parser.add_argument("--settings", nargs="+", metavar="NAME", help="these settings only")
-    options = parser.parse_args()
-    if not options.report:
-        if options.data is None or options.work is None:
-            parser.error("--data and --work are needed: the data sets, and what experiments.marks made of them")
-        shop = Workshop(load_settings(options.encoder), options.work, options.data)
-        names = options.settings or [*shop.settings]
-        measure_missing(options.output, lambda _: measurements(shop, names))
-    options.output.with_suffix(".md").write_text(report(options.output), encoding="utf-8")
+    run_cases(__doc__, measurements, report)
 
 
 if __name__ == "__main__":

@@ -2,8 +2,10 @@
 
 import dataclasses
 import json
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from datasets import Dataset
@@ -17,8 +19,9 @@ from ..planning.fit import fit_tilt
 from ..watermark.tilt import settings_of
 from .lines import Record
 from .marks_jobs import Job
-from .marks_settings import BUDGET, Parts, Setting
+from .marks_settings import BUDGET, Parts, Setting, load_settings
 from .marks_work import WHERE, Workshop, accuracy_of, labels_alone
+from .measurements import Measurement, command_parser, measure_missing
 from .scoring import tested
 from .theft import distil
 
@@ -112,3 +115,24 @@ class Case:
     def both(self, probe: Probe) -> Record:
         """The test on scores, and on labels alone."""
         return {"scores": tested(probe, self.key), "labels": tested(labels_alone(probe), self.key)}
+
+
+def run_cases(
+    description: str | None,
+    make: Callable[[Workshop, Sequence[str]], Iterable[Measurement]],
+    report: Callable[[Path], str],
+    names: Sequence[str] | None = None,
+) -> None:
+    """The command of an experiment with the victims of ``experiments.marks``; ``names`` are its usual settings."""
+    parser = command_parser(description or "")
+    parser.add_argument("--data", help="folder with a folder for each data set: conll2003, sst2, clinc150")
+    parser.add_argument("--work", type=Path, help="the folder of the experiments with marks")
+    parser.add_argument("--encoder", help="the pretrained encoder of these, for the settings that want one")
+    parser.add_argument("--settings", nargs="+", metavar="NAME", default=names, help="these settings only")
+    options = parser.parse_args()
+    if not options.report:
+        if options.data is None or options.work is None:
+            parser.error("--data and --work are needed: the data sets, and what experiments.marks made of them")
+        shop = Workshop(load_settings(options.encoder), options.work, options.data)
+        measure_missing(options.output, lambda _: make(shop, options.settings or [*shop.settings]))
+    options.output.with_suffix(".md").write_text(report(options.output), encoding="utf-8")

@@ -14,7 +14,7 @@ with the victim.
 """
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -29,11 +29,10 @@ from ..watermark.tilt import signals
 from . import library
 from .cells import table
 from .lines import Record, read_lines
-from .marks_case import Case
-from .marks_settings import load_settings
+from .marks_case import Case, run_cases
 from .marks_thieves import GOLD
 from .marks_work import WHERE, Workshop
-from .measurements import Measurement, command_parser, measure_missing
+from .measurements import Measurement
 from .stolen import Stolen
 
 STRANGER = 2  # the seed of the model that is framed
@@ -56,11 +55,12 @@ class Recovered:
 
     def of(self, words: Words) -> np.ndarray:
         """The shift of every probe's log-probabilities; words that were never seen add nothing."""
-        places = np.searchsorted(self.token_ids, words.token_ids).clip(max=len(self.token_ids) - 1)
-        known = self.token_ids[places] == words.token_ids
-        found = np.zeros((words.n_probes, self.shifts.shape[1]))
-        np.add.at(found, words.probes[known], self.shifts[places[known]] * words.shares[known][:, None])
-        return found
+
+        def estimates(token_ids: np.ndarray) -> np.ndarray:
+            places = np.searchsorted(self.token_ids, token_ids).clip(max=len(self.token_ids) - 1)
+            return np.where((self.token_ids[places] == token_ids)[:, None], self.shifts[places], 0.0)
+
+        return words.sums(estimates)
 
 
 def recover(words: Words, answers: np.ndarray, own: np.ndarray | None = None) -> Recovered:
@@ -181,7 +181,7 @@ def _estimate(case: Case, answers: np.ndarray, with_gold: bool) -> tuple[Recover
 # -- the run
 
 
-def measurements(shop: Workshop, names: tuple[str, ...]) -> list[Measurement]:
+def measurements(shop: Workshop, names: Sequence[str]) -> list[Measurement]:
     """All that is measured, what needs no training first."""
     cases = [Case(shop, shop.settings[name]) for name in names]
     found: list[Measurement] = []
@@ -270,17 +270,7 @@ def _z_values(record: Record) -> dict[str, str]:
 
 def main() -> None:
     """The command."""
-    parser = command_parser(__doc__)
-    parser.add_argument("--data", help="folder with a folder for each data set: conll2003, sst2")
-    parser.add_argument("--work", type=Path, help="the folder of the experiments with marks")
-    parser.add_argument("--settings", nargs="+", default=SETTINGS, help="these settings only")
-    options = parser.parse_args()
-    if not options.report:
-        if options.data is None or options.work is None:
-            parser.error("--data and --work are needed: the data sets, and what experiments.marks made of them")
-        shop = Workshop(load_settings(), options.work, options.data)
-        measure_missing(options.output, lambda _: measurements(shop, tuple(options.settings)))
-    options.output.with_suffix(".md").write_text(report(options.output), encoding="utf-8")
+    run_cases(__doc__, measurements, report, SETTINGS)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ Each line also says which effect γ the planner's formula would need to predict 
 
 import dataclasses
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,11 +25,11 @@ from ..planning.tilt_traffic import traffic_of
 from ..watermark.tilt import settings_of
 from .cells import NOTHING, from_to, number, table
 from .lines import Record, read_lines
-from .marks_case import Case
+from .marks_case import Case, run_cases
 from .marks_settings import BUDGET, SEEDS, Setting, load_settings
 from .marks_thieves import CLEAN, HARD, SOFT
 from .marks_work import WHERE, Workshop
-from .measurements import Measurement, command_parser, measure_missing
+from .measurements import Measurement
 from .scoring import tested
 
 BUDGETS = (0.1, BUDGET, 1.0)
@@ -94,7 +94,7 @@ def effect_of(z: float, weights: np.ndarray, kappa: float) -> float:
 # -- the run
 
 
-def measurements(shop: Workshop, names: list[str]) -> Iterator[Measurement]:
+def measurements(shop: Workshop, names: Sequence[str]) -> Iterator[Measurement]:
     """All students of a small model; of a pretrained one those that are there, and one seed of the largest budget."""
     for name in names:
         setting = shop.settings[name]
@@ -183,19 +183,7 @@ def _part(share: float) -> str:
 
 def main() -> None:
     """The command."""
-    parser = command_parser(__doc__)
-    parser.add_argument("--data", help="folder with a folder for each data set: conll2003, sst2, clinc150")
-    parser.add_argument("--work", type=Path, help="the folder of the experiments with marks")
-    parser.add_argument("--encoder", help="the pretrained encoder of these, for the settings that want one")
-    parser.add_argument("--settings", nargs="+", metavar="NAME", help="these settings only")
-    options = parser.parse_args()
-    if not options.report:
-        if options.data is None or options.work is None:
-            parser.error("--data and --work are needed: the data sets, and what experiments.marks made of them")
-        shop = Workshop(load_settings(options.encoder), options.work, options.data)
-        names = options.settings or [*shop.settings]
-        measure_missing(options.output, lambda _: measurements(shop, names))
-    options.output.with_suffix(".md").write_text(report(options.output), encoding="utf-8")
+    run_cases(__doc__, measurements, report)
 
 
 if __name__ == "__main__":
