@@ -8,7 +8,7 @@ import pytest
 
 from drw_hf.experiments.marks_settings import SEEDS, load_settings
 from drw_hf.experiments.marks_work import Workshop
-from drw_hf.experiments.tradeoff import KAPPAS, effect_of, expected_effect, measurements, report
+from drw_hf.experiments.tradeoff import KAPPAS, effect_of, expected_effects, measurements, report
 from drw_hf.planning.tilt_plan import z_of
 
 
@@ -33,16 +33,20 @@ def line(setting, label_kind, budget, seed, effect, z, share=1.0):
     }
 
 
-def test_what_is_expected_is_the_mean_over_settings_however_many_lines_each_has():
-    lines = [line("pos-tiny", "soft", 0.3, seed, effect=0.2, z=9.0) for seed in SEEDS]
-    lines += [
-        line("sst2-tiny", "soft", 0.3, 1, effect=0.05, z=3.0),
-        line("sst2-tiny", "hard", 0.3, 1, effect=9.0, z=3.0),
+def test_what_is_expected_is_the_mean_over_settings_however_many_seeds_each_has():
+    lines = [
+        line("pos-tiny", "soft", 0.3, seed, effect=effect, z=9.0)
+        for seed, effect in zip(SEEDS, (0.1, 0.2, 0.3), strict=True)
     ]
-    mean, spread = expected_effect(lines, "queries", "soft")
-    assert mean == pytest.approx(math.sqrt(0.2 * 0.05) / 0.5)
-    assert spread == pytest.approx(np.std([math.log(0.4)] * 3 + [math.log(0.1)]))
-    assert expected_effect([line("pos-tiny", "soft", 0.3, 1, effect=0.0, z=-1.0)], "queries", "soft") == (0.0, 0.0)
+    lines += [
+        line("sst2-tiny", kind, 0.3, 1, effect=effect, z=3.0) for kind, effect in (("soft", 0.05), ("hard", 9.0))
+    ]
+    lines.append(line("sst2-tiny", "soft", 0.3, 1, effect=8.0, z=3.0, share=0.25))
+    ((budget, (strength, effect)),) = expected_effects(lines, "queries", "soft").items()
+    assert budget == 0.3 and strength == pytest.approx(0.5)
+    assert effect.by_setting == pytest.approx([0.4, 0.1]) and effect.mean == pytest.approx(math.sqrt(0.4 * 0.1))
+    silent = expected_effects([line("pos-tiny", "soft", 0.3, 1, effect=0.0, z=-1.0)], "unseen", "soft")
+    assert silent[0.3][1].mean == 0.0
 
 
 def test_a_row_is_over_seeds_and_says_of_how_many_queries(tmp_path):

@@ -6,12 +6,14 @@
 of other budgets, and of fewer queries, are trained here.
 
 Each line also says which effect γ the planner's formula would need to predict the z that was found, by its κ
-(:mod:`drw_hf.planning.tilt_plan`): what it expects of a student is a mean of these.
+(:mod:`drw_hf.planning.tilt_plan`): what it expects of a student is a mean of these
+(:data:`drw_hf.planning.students.EXPECTED_TILT_STUDENTS`).
 """
 
 import dataclasses
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -36,7 +38,7 @@ BUDGETS = (0.1, BUDGET, 1.0)
 QUARTER = 0.25  # of the thief's queries, and of the texts that a student is probed with
 VARIATIONS = (*((budget, 1.0) for budget in BUDGETS), (BUDGET, QUARTER))  # budget, and share of the queries
 KAPPAS = (0.03, 0.1, 0.3, 1.0, 3.0)
-KAPPA = 0.3  # of these the one by which a setting's students of few and of many words agree best
+KAPPA = 0.3  # of these; how far pairs stray by themselves, against one answer
 STUDENTS = {"soft": SOFT, "hard": HARD}
 SCORES, LABELS, SHARPER = "scores", "labels", "scores, with a reference"
 
@@ -139,38 +141,54 @@ def report(output: Path) -> str:
         )
     effects = [
         {
-            "": where,
+            "probed with": where,
             "served": label_kind,
-            "κ": f"{kappa:g}",
-            "γ/β": number(mean, 3),
-            "a single student strays by": f"{100 * (math.exp(spread) - 1):.0f} %",
+            "budget": f"{budget:g}",
+            "strength": number(strength, 2),
+            "γ/β": number(found.mean, 2),
+            "settings": f"{len(found.by_setting)}: {from_to(min(found.by_setting), max(found.by_setting), 2)}",
         }
         for where in WHERE
         for label_kind in LABEL_KINDS
-        for kappa in KAPPAS
-        for mean, spread in [expected_effect(records, where, label_kind, kappa)]
+        for budget, (strength, found) in expected_effects(records, where, label_kind).items()
     ]
     return (
         "z of the test with the victim, by the budget in points, by how many of the thief's queries the student has "
         "seen, and by how much unseen text it is probed with. A range is that of the seeds.\n\n"
-        f"{table(rows)}\n\nThe effect γ that the planner would need to predict these z, over the strength: the "
-        f"geometric mean over all lines, and by what factor one strays. The planner goes by κ = {KAPPA:g}.\n\n"
-        f"{table(effects)}\n"
+        f"{table(rows)}\n\nThe effect γ that the planner would need to predict these z, over the strength β, of "
+        "students that saw all queries: the geometric mean over settings, and the least and the largest of them "
+        f"(κ = {KAPPA:g}).\n\n{table(effects)}\n"
     )
 
 
-def expected_effect(records: list[Record], where: str, label_kind: str, kappa: float = KAPPA) -> tuple[float, float]:
-    """γ/β: the geometric mean over settings of that of their lines, and the spread of its logarithm over all lines."""
-    by_setting: dict[str, list[float]] = {}
-    for record in records:
-        if record["label_kind"] == label_kind:
-            for part, found in record[where].items():
-                if part != "accuracy" and found["effect"][str(kappa)] > 0.0:
-                    ratio = math.log(found["effect"][str(kappa)] / record["strength"])
-                    by_setting.setdefault(record["setting"], []).append(ratio)
-    means = [float(np.mean(values)) for values in by_setting.values()]
-    every = [value for values in by_setting.values() for value in values]
-    return (math.exp(float(np.mean(means))), float(np.std(every))) if every else (0.0, 0.0)
+@dataclass(frozen=True)
+class Effect:
+    """γ/β of students: that of every setting is the mean over its seeds, 0 for those that showed nothing."""
+
+    by_setting: list[float]
+
+    @property
+    def mean(self) -> float:
+        """The geometric mean of the settings that showed anything."""
+        shown = [value for value in self.by_setting if value > 0.0]
+        return math.exp(float(np.mean(np.log(shown)))) if shown else 0.0
+
+
+def expected_effects(
+    records: Sequence[Record], where: str, label_kind: str, kappa: float = KAPPA
+) -> dict[float, tuple[float, Effect]]:
+    """By budget: the mean strength, and the effect on students that saw all queries, probed with all texts."""
+    found = {}
+    for budget in BUDGETS:
+        some = [r for r in records if (r["label_kind"], r["budget"], r["share"]) == (label_kind, budget, 1.0)]
+        by_setting: dict[str, list[float]] = {}
+        for record in some:
+            effect = record[where][_part(1.0)]["effect"][str(kappa)] / record["strength"]
+            by_setting.setdefault(record["setting"], []).append(effect)
+        if some:
+            strength = math.exp(float(np.mean([math.log(record["strength"]) for record in some])))
+            found[budget] = strength, Effect([float(np.mean(values)) for values in by_setting.values()])
+    return found
 
 
 def _group(record: Record) -> tuple[str, str, float, float]:
