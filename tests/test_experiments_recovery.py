@@ -87,6 +87,6 @@ def test_the_tables_tell_what_was_recovered_and_what_came_of_it(tmp_path):
     output = tmp_path / "recovery.jsonl"
     output.write_text("".join(json.dumps(line) + "\n" for line in lines))
     text = report(output)
-    assert "| pos-tiny | 1,000 | 9,000 | all | 0.70 / 0.60 / – | 0.70 / 0.60 / – |" in text
-    assert "| pos-tiny | 3 | with gold labels | 2 times | 83.3 | 5.5 / 5.5 | 22.9 / 22.9 |" in text
-    assert "| pos-tiny | 3 | without labels | put on | 5.5 / 5.5 | 22.9 / 22.9 |" in text
+    assert "| POS, tiny | 1,000 | 9,000 | all | 0.70 / 0.60 / — | 0.70 / 0.60 / — |" in text
+    assert "| POS, tiny | 3 | with gold labels | 2 times | 83.3 | 5.5 / 5.5 | 22.9 / 22.9 |" in text
+    assert "| POS, tiny | 3 | without labels | put on | 5.5 / 5.5 | 22.9 / 22.9 |" in text

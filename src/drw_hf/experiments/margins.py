@@ -31,7 +31,7 @@ from .cells import NOTHING, from_to, number, table
 from .lines import Record, read_lines
 from .marks_case import Case, run_cases
 from .marks_served import ask_victim
-from .marks_settings import BUDGET, SEEDS, Setting, load_settings
+from .marks_settings import BUDGET, SEEDS, Setting, setting_titles
 from .marks_work import Workshop, labels_alone
 from .measurements import Measurement
 
@@ -271,7 +271,7 @@ def measurements(shop: Workshop, names: Sequence[str]) -> Iterator[Measurement]:
 def report(output: Path) -> str:
     """Tables of the raw lines."""
     records = read_lines(output)
-    titles = {name: setting.title for name, setting in load_settings(encoder="any").items()}
+    titles = setting_titles()
     costs = [
         {
             "": titles[r["setting"]],

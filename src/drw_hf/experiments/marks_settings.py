@@ -74,6 +74,11 @@ def load_settings(encoder: str | None = None) -> dict[str, Setting]:
     return settings
 
 
+def setting_titles() -> dict[str, str]:
+    """What tables call the settings, by their names."""
+    return {name: setting.title for name, setting in load_settings(encoder="any").items()}
+
+
 # -- rows
 
 

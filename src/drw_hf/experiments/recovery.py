@@ -27,7 +27,7 @@ from ..detection.words import Words
 from ..keys.key import WatermarkKey
 from ..watermark.tilt import signals
 from . import library
-from .cells import table
+from .cells import number, table
 from .lines import Record, read_lines
 from .marks_case import Case, run_cases
 from .marks_thieves import GOLD
@@ -212,11 +212,11 @@ def measurements(shop: Workshop, names: Sequence[str]) -> list[Measurement]:
 
 def report(output: Path) -> str:
     """Tables of the raw lines."""
-    records = read_lines(output)
+    records, titles = read_lines(output), setting_titles()
     said = {False: "without labels", True: "with gold labels"}
     recovery = [
         {
-            "": record["setting"],
+            "": titles[record["setting"]],
             "texts asked": f"{record['n_texts']:,}" if isinstance(record["n_texts"], int) else record["n_texts"],
             "answers": f"{record['answers']:,}",
             "digits": str(record["digits"] or "all"),
@@ -230,7 +230,7 @@ def report(output: Path) -> str:
         """What came of an estimate that was used in some way."""
         rows = [
             {
-                "": record["setting"],
+                "": titles[record["setting"]],
                 "digits": str(record["digits"] or "all"),
                 "estimated": said[record["with_gold"]],
                 **how(record),
@@ -259,12 +259,13 @@ def report(output: Path) -> str:
 
 def _correlation(figures: dict[str, float]) -> str:
     names = ("all words", "seen once", "seen 100 times")
-    return " / ".join(f"{figures[name]:.2f}" if name in figures else "–" for name in names)
+    return " / ".join(number(figures.get(name), 2) for name in names)
 
 
 def _z_values(record: Record) -> dict[str, str]:
     return {
-        f"z, {form}": " / ".join(f"{record[where][form]['z']:.1f}" for where in WHERE) for form in ("scores", "labels")
+        f"z, {form}": " / ".join(number(record[where][form]["z"], 1) for where in WHERE)
+        for form in ("scores", "labels")
     }
 
 

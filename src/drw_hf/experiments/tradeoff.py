@@ -28,7 +28,7 @@ from ..watermark.tilt import settings_of
 from .cells import NOTHING, from_to, number, table
 from .lines import Record, read_lines
 from .marks_case import Case, run_cases
-from .marks_settings import BUDGET, SEEDS, Setting, load_settings
+from .marks_settings import BUDGET, SEEDS, Setting, setting_titles
 from .marks_thieves import CLEAN, HARD, SOFT
 from .marks_work import WHERE, Workshop
 from .measurements import Measurement
@@ -113,7 +113,7 @@ def measurements(shop: Workshop, names: Sequence[str]) -> Iterator[Measurement]:
 def report(output: Path) -> str:
     """Tables of the raw lines: the trade-off, and what the planner is to expect of a student."""
     records = read_lines(output)
-    titles = {name: setting.title for name, setting in load_settings(encoder="any").items()}
+    titles = setting_titles()
 
     def figure(some: list[Record], where: str, part: str, test: str) -> str:
         values = [r[where][part][test]["z"] for r in some if test in r[where].get(part, {})]
