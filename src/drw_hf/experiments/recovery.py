@@ -30,6 +30,7 @@ from . import library
 from .cells import number, table
 from .lines import Record, read_lines
 from .marks_case import Case, run_cases
+from .marks_settings import setting_titles
 from .marks_thieves import GOLD
 from .marks_work import WHERE, Workshop
 from .measurements import Measurement
@@ -263,10 +264,10 @@ def _correlation(figures: dict[str, float]) -> str:
 
 
 def _z_values(record: Record) -> dict[str, str]:
-    return {
-        f"z, {form}": " / ".join(number(record[where][form]["z"], 1) for where in WHERE)
-        for form in ("scores", "labels")
-    }
+    def both(form: str) -> str:
+        return " / ".join(number(record[where][form]["z"], 1) for where in WHERE)
+
+    return {f"z, {form}": both(form) for form in ("scores", "labels")}
 
 
 def main() -> None:
