@@ -45,4 +45,4 @@ def test_a_log_of_labels_is_refused_where_none_were_drawn(inside):
     rows = [{"text": f"the film was good {number}", "served": "positive"} for number in range(20)]
     (inside / "log.jsonl").write_text("\n".join(map(json.dumps, rows)))
     found = drw("detect suspect log.jsonl --key key --victim mine --logged-column served")
-    assert found.exit_code == 1 and "are not drawn" in " ".join(found.output.split())
+    assert found.exit_code == 1 and "none are drawn" in " ".join(found.output.split())

@@ -6,7 +6,7 @@ import pytest
 from scipy import stats
 
 from drw_hf.errors import ConfigurationError, JobsFailedError
-from drw_hf.experiments import calibration, comparison, library
+from drw_hf.experiments import calibration, comparison, library, marks_report, recovery, tracing, tradeoff
 from drw_hf.experiments.lines import read_lines
 from drw_hf.experiments.measurements import LEVELS, Measurement, expected_shares, measure_missing
 
@@ -27,6 +27,14 @@ def test_a_line_is_named_by_the_fields_it_begins_with_and_is_not_measured_again(
         ("b", 1, 1),
         ("b", 2, 2),
     ]
+
+
+def test_measurements_of_one_run_may_be_named_by_different_fields(tmp_path):
+    both = [Measurement({"what": "a", "size": 1}, dict), Measurement({"what": "b", "how": "put on"}, dict)]
+    output = tmp_path / "lines.jsonl"
+    measure_missing(output, lambda _: both[:1])
+    measure_missing(output, lambda _: both)
+    assert [record["what"] for record in read_lines(output)] == ["a", "b"], "each once"
 
 
 def test_one_that_fails_stops_no_others_and_is_tried_again(tmp_path):
@@ -57,8 +65,8 @@ def test_a_library_that_is_missing_is_named_with_the_extra_that_brings_it(monkey
         library("scipy.stats")
 
 
-@pytest.mark.parametrize("experiment", [calibration, comparison])
+@pytest.mark.parametrize("experiment", [calibration, comparison, marks_report, recovery, tracing, tradeoff])
 def test_the_tables_in_the_docs_follow_from_the_raw_lines(request, experiment):
-    name = experiment.__name__.rpartition(".")[2]
+    name = experiment.__name__.rpartition(".")[2].removesuffix("_report")
     output = request.config.rootpath / "docs" / "results" / f"{name}.jsonl"
     assert output.with_suffix(".md").read_text() == experiment.report(output)

@@ -132,7 +132,7 @@ def test_every_user_gets_the_p_value_that_detect_gives_for_his_key(task, setting
     np.testing.assert_allclose(few.p_values()[others], 10.0 ** exact[others], rtol=5e-3)
 
 
-@pytest.mark.parametrize("settings", [TILT, {**TILT, "tau": 0.5}, {**TILT, "frequency": 2.0}])
+@pytest.mark.parametrize("settings", [TILT, {**TILT, "tau": 0.5}, {**TILT, "frequency": 3.0}])
 @pytest.mark.parametrize("level", [0.3, 1e-3, 1e-9])
 def test_nobody_who_could_be_named_is_below_the_least_statistic(settings, level):
     ring = make_ring(**settings)
@@ -200,7 +200,7 @@ def test_no_score_is_further_from_the_statistic_than_the_screen_says(device, fre
 
 
 @pytest.mark.parametrize("device", [None, "cpu"])
-@pytest.mark.parametrize("frequency, tau", [(16.0, 1.0), (16.0, 0.5), (250.0, 0.9), (0.3, 0.0)])
+@pytest.mark.parametrize("frequency, tau", [(16.0, 1.0), (16.0, 0.5), (250.0, 0.9), (3.0, 0.0)])
 @pytest.mark.parametrize("n_classes", [2, 5])
 def test_no_score_of_tilt_is_further_from_the_statistic_than_the_screen_says(device, frequency, tau, n_classes):
     rng = np.random.default_rng(0)

@@ -430,6 +430,7 @@ def test_a_redacted_report_does_not_depend_on_what_is_withheld(results, tmp_path
     withheld = {entry.name for entry in dataclasses.fields(DetectionResult)} - SHOWN
     others = {"probe": None, "null_samples": np.arange(10.0), "tokens_needed": 99, "p_snr_p_value": 0.5}
     others["beside"] = {"variant": "labels-victim", "z_score": 3.14, "log10_p": -3.0, "log10_bound": -2.5}
+    others["parts"] = {"tilt": {**others["beside"], "n_probes": 77}}
     others |= {name: another(getattr(result, name)) for name in withheld - set(others)}
     altered = dataclasses.replace(result, **others)
     assert contents(result, tmp_path / "as it is") == contents(altered, tmp_path / "altered")

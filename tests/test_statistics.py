@@ -61,7 +61,8 @@ def rewrite(path, key, **settings):
 
 
 def test_the_package_has_its_statistics_by_name():
-    assert list(STATISTICS) == ["drw-exact-1", "drw-exact-2", "drw-memory-1", "drw-tilt-1"]
+    exact, draws = ["drw-exact-1", "drw-exact-2"], ["drw-margin-1", "drw-memory-1"]
+    assert list(STATISTICS) == [*exact, *draws, "drw-tilt-1", "drw-tilt-margin-1"]
     assert list(SPECTRA) == ["drw-psnr-1", "drw-psnr-2", "drw-psnr-tilt-1"]
     assert all(isinstance(statistic, Statistic) for _, statistic in STATISTICS.items())
     assert all(isinstance(spectrum, SpectrumStatistic) for _, spectrum in SPECTRA.items())

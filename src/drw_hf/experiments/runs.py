@@ -90,8 +90,8 @@ class Run:
 
 
 def name_of(record: Record, fields: Sequence[str]) -> str:
-    """The name of a job, from the fields that make it."""
-    return ", ".join(str(record[field]) for field in fields)
+    """The name of a job, from those of the fields that it has."""
+    return ", ".join(str(record[field]) for field in fields if field in record)
 
 
 # -- doing

@@ -113,7 +113,7 @@ class MarginLaw:
     >>> from drw_hf.detection.statistics.margin import MarginLaw
     >>> law = MarginLaw(r=[1.0, 1.0, -1.0], chances=[0.5, 0.25, 0.5], numbers=[0, 0, 1])
     >>> round(law.test(law.statistic([True, True, False])).sd, 3)
-    1.031
+    0.968
     """
 
     def __init__(self, r: np.ndarray, chances: np.ndarray, numbers: np.ndarray) -> None:
