@@ -148,11 +148,14 @@ def test_the_plan_is_a_table_of_strengths_and_names_the_next_command():
     line = "plan my-classifier labelled.csv --budget 0.5 --strength 0.05 --strength 0.2"
     text, found = drw(line).stdout, document(line)
     assert [row["strength"] for row in found["rows"]] == [0.05, 0.2] and found["budget"] == 0.5
-    assert found["recommended"]["expected_cost"] <= 0.5 and found["reliable"] and "found" not in found["rows"][0]
+    assert found["recommended"]["expected_cost"] <= 0.5 and found["reliable"]
     assert "temperature 1." in text and "(fitted to their labels)" in text
     heads, *body = (re.split(r" {2,}", line.strip()) for line in text.split("\n\n")[1].splitlines())
-    assert heads == ["strength", "expected", "measured"] and [line[0] for line in body] == ["0.05", "0.2"]
-    assert all(re.fullmatch(r"-?\d\.\d{3} ± \d\.\d{3}", cell) for line in body for cell in line[1:])
+    assert heads == ["strength", "expected", "measured", "z, soft labels", "p", "z, hard labels", "p"]
+    assert [line[0] for line in body] == ["0.05", "0.2"]
+    assert all(re.fullmatch(r"-?\d\.\d{3} ± \d\.\d{3}", cell) for line in body for cell in line[1:3])
+    assert found["rows"][1]["found"]["soft"]["z_score"] > found["rows"][1]["found"]["hard"]["z_score"] > 0.0
+    assert "A prediction from other students" in text
     follow = re.search(r"^  drw-hf (keygen .*) --output my-key$", text, flags=re.MULTILINE).group(1)
     assert follow == "keygen my-classifier --budget 0.5 --data labelled.csv"
     assert drw(f"{follow} --plain --output followed").exit_code == 0

@@ -9,6 +9,8 @@ import torch
 from datasets import ClassLabel, Dataset
 
 from drw_hf.errors import DatasetError, DrwError, InvalidInputError, KeyMismatchError
+from drw_hf.experiments.lines import read_lines
+from drw_hf.experiments.tradeoff import KAPPA, expected_effects
 from drw_hf.keys import KeyRing
 from drw_hf.planning import (
     ExpectedStudent,
@@ -23,6 +25,7 @@ from drw_hf.planning import (
     tilt_accuracy_bounds,
 )
 from drw_hf.planning.fit import fit_to
+from drw_hf.planning.students import EXPECTED_TILT_STUDENTS
 from drw_hf.planning.tilt_costs import STRONGEST, shifts_of
 from drw_hf.planning.tilt_plan import pair_weights, pairs_that_count, predicted_z, z_of
 from drw_hf.watermark.tilt import tilt
@@ -400,7 +403,7 @@ def test_predict_accuracy_knows_both_marks():
 # -- the plan
 
 
-def test_a_plan_shows_what_strengths_cost_and_predicts_nothing_that_is_not_known():
+def test_a_plan_shows_what_strengths_cost_and_what_is_to_be_expected_of_students():
     model, data, traffic = observed(TASKS[1])
     like = tilt_key(model)
     plan = plan_tilt(model, data, make_tokenizer(), strengths=[0.05, 0.2, 1.5], like=like, progress=False)
@@ -409,11 +412,27 @@ def test_a_plan_shows_what_strengths_cost_and_predicts_nothing_that_is_not_known
     assert costs == sorted(costs) and costs[0] > 0.0 and plan.rows[0].cost.measured_cost is not None
     assert plan.fit.expected_cost <= 0.3 and plan.recommended.cost == plan.fit.cost and plan.fit.reliable
     assert plan.fit.temperature == pytest.approx(TEMPERATURE, rel=0.1) and plan.queries == traffic.n_texts
-    assert all(not row.z_scores for row in (*plan.rows, plan.recommended))
+    for row in (*plan.rows, plan.recommended):
+        assert row.z_scores == predicted_z(
+            row.strength, pair_weights(traffic, plan.fit.temperature), EXPECTED_TILT_STUDENTS["unseen"]
+        )
+    silent = plan_tilt(model, data, make_tokenizer(), strengths=[0.2], like=like, student=None, progress=False)
+    assert not silent.rows[0].z_scores, "nothing is predicted"
     with pytest.raises(DrwError, match="strengths must hold"):
         plan_tilt(model, data, make_tokenizer(), strengths=[])
     with pytest.raises(InvalidInputError, match="student='mine'"):
         plan_tilt(model, data, make_tokenizer(), student="mine")
+
+
+@pytest.mark.parametrize("where", ["queries", "unseen"])
+@pytest.mark.parametrize("label_kind", ["soft", "hard"])
+def test_what_is_expected_of_students_is_what_was_measured(request, where, label_kind):
+    lines = read_lines(request.config.rootpath / "docs" / "results" / "tradeoff.jsonl")
+    found = expected_effects(lines, where, label_kind)
+    student = EXPECTED_TILT_STUDENTS[where]
+    assert (student.sigma, student.kappa) == (1.0, KAPPA)
+    measured = {round(strength, 2): round(effect.mean, 3) for strength, effect in found.values()}
+    assert student.phi[label_kind] == measured
 
 
 def test_who_knows_students_is_told_what_would_be_found():

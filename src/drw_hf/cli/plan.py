@@ -11,6 +11,7 @@ import typer
 from ..wording import small_p
 from . import options as shared
 from .output import Outcome, prints_outcome, resumable, show_progress
+from .tilt import CAUTION, plan_outcome
 
 if TYPE_CHECKING:
     from ..keys.choices import LabelKind
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
 
 RANKED = 5  # classes that are shown where no target was named
 RANKED_AT = 0.2  # the ε at which they are compared, unless another is named
-CAUTION = "A prediction from other students: before you rely on it, try drw-hf label, distill and detect."
 
 
 @prints_outcome
@@ -113,7 +113,6 @@ def plan(
     from ..planning.plan import plan as make_plan
     from ..planning.students import EXPECTED_STUDENTS
     from .inputs import class_named
-    from .tilt import plan_outcome
 
     papers = {"--epsilon": epsilon, "--scope": scope, "--hash-rule": hash_rule, "--p-value": p_value}
     tilts = {"--budget": budget, "--strength": strength, "--temperature": temperature}
@@ -156,7 +155,7 @@ def plan(
         price = ["--budget", f"{tilted.fit.budget:g}", "--data", data]
         others = {"--margin-budget": margin_budget, "--temperature": temperature}
         given = [word for name, value in others.items() if value is not None for word in (name, f"{value:g}")]
-        return plan_outcome(tilted, _unit(its_task), ["drw-hf", "keygen", model, *price, *given])
+        return plan_outcome(tilted, _unit(its_task), ["drw-hf", "keygen", model, *price, *given], probed_with)
     with resumable():
         traffic = observe_traffic(
             load_clean(model, its_task), rows, tokenizer, hash_rule=hash_rule, task=its_task, **asking

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 from ..wording import small_p
 from .output import Outcome
 
+CAUTION = "A prediction from other students: before you rely on it, try drw-hf label, distill and detect."
+
 if TYPE_CHECKING:
     from ..planning import Fit, TiltPlan, TiltPlanRow
 
@@ -27,7 +29,7 @@ def fit_document(fit: "Fit") -> dict[str, Any]:
     return found if fit.margin_cost is None else {**found, "margin": dataclasses.asdict(fit.margin_cost)}
 
 
-def plan_outcome(plan: "TiltPlan", unit: str, command: list[str]) -> Outcome:
+def plan_outcome(plan: "TiltPlan", unit: str, command: list[str], probed_with: str) -> Outcome:
     """What a plan found; ``command`` makes a key with its budget, but for the folder."""
     fit = plan.fit
     document = {
@@ -44,11 +46,21 @@ def plan_outcome(plan: "TiltPlan", unit: str, command: list[str]) -> Outcome:
         "",
         *_table(plan.rows),
         "",
+        *(_caution(plan, probed_with) if plan.recommended.z_scores else []),
         f"A budget of {fit.budget:g} points allows {fit}",
         "Make a key with it (its strength is fitted anew):",
         f"  {shlex.join([*command, '--output', 'my-key'])}",
     ]
     return Outcome(document, "\n".join(lines))
+
+
+def _caution(plan: "TiltPlan", probed_with: str) -> list[str]:
+    words = {"queries": "with what it was asked", "unseen": "with as much text that it never saw"}[probed_with]
+    return [
+        f"z and p: what the test of a student of {plan.queries:,} such texts would reach, probed {words}.",
+        CAUTION,
+        "",
+    ]
 
 
 def _row_document(row: "TiltPlanRow") -> dict[str, Any]:

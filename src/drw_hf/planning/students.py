@@ -67,10 +67,6 @@ def copied_share(epsilon: float, table: Mapping[float, float]) -> float:
     return below * (above / below) ** (math.log(epsilon / low) / math.log(high / low))
 
 
-# The same for the mark "tilt", whose strength stands in the place of ε. A kind of probe that is not in it has no
-# constants yet, and plans then predict the cost alone.
-EXPECTED_TILT_STUDENTS: dict[str, ExpectedStudent] = {}
-
 # By what the student is probed with: the thief's own queries, or other text. A student shows more of the mark on what
 # it learned by heart. Fitted to small BERTs that were distilled from protected taggers and a classifier: at ε = 0.2
 # the geometric mean of φ/σ over three tasks, below it the course of NER's students, three of each kind; that of soft
@@ -88,6 +84,28 @@ EXPECTED_STUDENTS = {
         phi={
             "soft": {0.02: 0.085, 0.05: 0.1, 0.1: 0.18, 0.2: 0.29},
             "hard": {0.02: 0.026, 0.05: 0.031, 0.1: 0.055, 0.2: 0.09},
+        },
+    ),
+}
+
+# The same for the mark "tilt", whose strength stands in the place of ε; φ is γ/β, so σ is 1. Geometric means over
+# settings of students that saw all queries (docs/results/tradeoff.md): a student of another model may show half, or
+# twice as much.
+EXPECTED_TILT_STUDENTS = {
+    "queries": ExpectedStudent(
+        sigma=1.0,
+        kappa=0.3,
+        phi={
+            "soft": {0.24: 1.018, 0.42: 0.842, 0.7: 0.664},
+            "hard": {0.25: 0.441, 0.42: 0.395, 0.71: 0.338},
+        },
+    ),
+    "unseen": ExpectedStudent(
+        sigma=1.0,
+        kappa=0.3,
+        phi={
+            "soft": {0.24: 0.254, 0.42: 0.298, 0.7: 0.333},
+            "hard": {0.25: 0.078, 0.42: 0.129, 0.71: 0.166},
         },
     ),
 }
