@@ -34,19 +34,18 @@ def line(setting, label_kind, budget, seed, effect, z, share=1.0):
 
 
 def test_what_is_expected_is_the_mean_over_settings_however_many_seeds_each_has():
-    lines = [
-        line("pos-tiny", "soft", 0.3, seed, effect=effect, z=9.0)
-        for seed, effect in zip(SEEDS, (0.1, 0.2, 0.3), strict=True)
-    ]
-    lines += [
-        line("sst2-tiny", kind, 0.3, 1, effect=effect, z=3.0) for kind, effect in (("soft", 0.05), ("hard", 9.0))
-    ]
+    lines = [line("pos-tiny", "soft", 0.3, seed, effect=seed / 10, z=9.0) for seed in SEEDS]
+    for kind, effect in (("soft", 0.05), ("hard", 9.0)):
+        lines.append(line("sst2-tiny", kind, 0.3, 1, effect=effect, z=3.0))
     lines.append(line("sst2-tiny", "soft", 0.3, 1, effect=8.0, z=3.0, share=0.25))
-    ((budget, (strength, effect)),) = expected_effects(lines, "queries", "soft").items()
-    assert budget == 0.3 and strength == pytest.approx(0.5)
-    assert effect.by_setting == pytest.approx([0.4, 0.1]) and effect.mean == pytest.approx(math.sqrt(0.4 * 0.1))
+    lines.append(line("sst2-tiny", "soft", 1.0, 1, effect=0.1, z=3.0))  # twice the effect of the usual budget
+    found = expected_effects(lines, "queries", "soft")
+    assert found[0.3].strength == pytest.approx(0.5) and list(found) == [0.3, 1.0]
+    assert found[0.3].by_setting == pytest.approx({"pos-tiny": 0.4, "sst2-tiny": 0.1})
+    assert found[0.3].effect == pytest.approx(math.sqrt(0.4 * 0.1))
+    assert found[1.0].effect == pytest.approx(2.0 * math.sqrt(0.4 * 0.1)), "in the same settings"
     silent = expected_effects([line("pos-tiny", "soft", 0.3, 1, effect=0.0, z=-1.0)], "unseen", "soft")
-    assert silent[0.3][1].mean == 0.0
+    assert silent[0.3].effect == 0.0
 
 
 def test_a_row_is_over_seeds_and_says_of_how_many_queries(tmp_path):

@@ -431,7 +431,7 @@ def test_what_is_expected_of_students_is_what_was_measured(request, where, label
     found = expected_effects(lines, where, label_kind)
     student = EXPECTED_TILT_STUDENTS[where]
     assert (student.sigma, student.kappa) == (1.0, KAPPA)
-    measured = {round(strength, 2): round(effect.mean, 3) for strength, effect in found.values()}
+    measured = {round(one.strength, 2): round(one.effect, 3) for one in found.values()}
     assert student.phi[label_kind] == measured
 
 

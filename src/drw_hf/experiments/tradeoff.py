@@ -144,51 +144,68 @@ def report(output: Path) -> str:
             "probed with": where,
             "served": label_kind,
             "budget": f"{budget:g}",
-            "strength": number(strength, 2),
-            "γ/β": number(found.mean, 2),
-            "settings": f"{len(found.by_setting)}: {from_to(min(found.by_setting), max(found.by_setting), 2)}",
+            "strength": number(found.strength, 2),
+            "γ/β": number(found.effect, 2),
+            "settings": f"{len(found.by_setting)}: "
+            + from_to(min(found.by_setting.values()), max(found.by_setting.values()), 2),
         }
         for where in WHERE
         for label_kind in LABEL_KINDS
-        for budget, (strength, found) in expected_effects(records, where, label_kind).items()
+        for budget, found in expected_effects(records, where, label_kind).items()
     ]
     return (
         "z of the test with the victim, by the budget in points, by how many of the thief's queries the student has "
         "seen, and by how much unseen text it is probed with. A range is that of the seeds.\n\n"
         f"{table(rows)}\n\nThe effect γ that the planner would need to predict these z, over the strength β, of "
-        "students that saw all queries: the geometric mean over settings, and the least and the largest of them "
+        "students that saw all queries: the geometric mean over settings, other budgets in proportion to that of "
+        "0.3 points, and the least and the largest of the settings "
         f"(κ = {KAPPA:g}).\n\n{table(effects)}\n"
     )
 
 
 @dataclass(frozen=True)
 class Effect:
-    """γ/β of students: that of every setting is the mean over its seeds, 0 for those that showed nothing."""
+    """What a budget leads to, over settings: the strength, and γ/β of students that saw all queries."""
 
-    by_setting: list[float]
-
-    @property
-    def mean(self) -> float:
-        """The geometric mean of the settings that showed anything."""
-        shown = [value for value in self.by_setting if value > 0.0]
-        return math.exp(float(np.mean(np.log(shown)))) if shown else 0.0
+    strength: float
+    effect: float
+    by_setting: dict[str, float]  # γ/β, the mean over the seeds of a setting
 
 
 def expected_effects(
     records: Sequence[Record], where: str, label_kind: str, kappa: float = KAPPA
-) -> dict[float, tuple[float, Effect]]:
-    """By budget: the mean strength, and the effect on students that saw all queries, probed with all texts."""
-    found = {}
+) -> dict[float, Effect]:
+    """By budget: geometric means over settings, of students that were probed with all texts.
+
+    The usual budget has all settings. Another one is compared with it in those that have both, so that what changes is
+    the budget and not who is in the mean.
+    """
+    figures: dict[float, dict[str, tuple[float, float]]] = {}
     for budget in BUDGETS:
         some = [r for r in records if (r["label_kind"], r["budget"], r["share"]) == (label_kind, budget, 1.0)]
-        by_setting: dict[str, list[float]] = {}
-        for record in some:
-            effect = record[where][_part(1.0)]["effect"][str(kappa)] / record["strength"]
-            by_setting.setdefault(record["setting"], []).append(effect)
-        if some:
-            strength = math.exp(float(np.mean([math.log(record["strength"]) for record in some])))
-            found[budget] = strength, Effect([float(np.mean(values)) for values in by_setting.values()])
+        for name in dict.fromkeys(record["setting"] for record in some):
+            of_setting = [record for record in some if record["setting"] == name]
+            effects = [r[where][_part(1.0)]["effect"][str(kappa)] / r["strength"] for r in of_setting]
+            strengths = [record["strength"] for record in of_setting]
+            figures.setdefault(budget, {})[name] = float(np.mean(strengths)), float(np.mean(effects))
+    usual = figures.get(BUDGET, {})
+    base = [_geometric_mean([figure[place] for figure in usual.values()]) for place in (0, 1)]
+    found = {}
+    for budget, of_settings in figures.items():
+        both = [name for name in of_settings if name in usual]
+        ratios = [
+            _geometric_mean([of_settings[name][place] / usual[name][place] for name in both if usual[name][place]])
+            for place in (0, 1)
+        ]
+        by_setting = {name: effect for name, (_, effect) in of_settings.items()}
+        found[budget] = Effect(base[0] * ratios[0], base[1] * ratios[1], by_setting)
     return found
+
+
+def _geometric_mean(values: Sequence[float]) -> float:
+    """Of those that are more than 0; 0 where none is."""
+    shown = [value for value in values if value > 0.0]
+    return math.exp(float(np.mean(np.log(shown)))) if shown else 0.0
 
 
 def _group(record: Record) -> tuple[str, str, float, float]:
