@@ -120,7 +120,11 @@ def report(output: Path) -> str:
         return from_to(min(values), max(values)) if values else NOTHING
 
     rows = []
-    for name, label_kind, budget, share in dict.fromkeys(_group(record) for record in records):
+    order = list(titles)
+    groups = {_group(record) for record in records}
+    for name, label_kind, budget, share in sorted(
+        groups, key=lambda one: (order.index(one[0]), LABEL_KINDS.index(one[1]), -one[3], one[2])
+    ):
         some = [record for record in records if _group(record) == (name, label_kind, budget, share)]
         accuracy = [record["unseen"]["accuracy"] for record in some]
         rows.append(
