@@ -18,6 +18,7 @@ from drw_hf.detection.statistics import STATISTICS, TestOptions
 from drw_hf.detection.statistics.margin import MarginLaw, close_calls_of
 from drw_hf.detection.statistics.saddlepoint import z_of_log_p
 from drw_hf.detection.statistics.tilt_and_margin import fisher
+from drw_hf.detection.verdict import describe_log
 from drw_hf.errors import InvalidInputError, InvalidKeyError
 from drw_hf.evidence.verify import verify_evidence
 from drw_hf.keys import derivation
@@ -336,6 +337,46 @@ def test_a_log_of_something_else_is_pointed_out():
     assert "the log may be of another key" in detect(other, key=key).explanation
 
 
+def test_a_reference_that_leans_after_or_against_the_draws_is_refused():
+    key = margin_key(TAGS)
+    probe = made_up_probe(TAGS, key)
+    calls, honest = close_calls_of(probe, key), made_up_probe(TAGS, key, seed=0).victim
+    for sign in (1.0, -1.0):
+        leaning = np.log(honest.astype(np.float64))
+        leaning[calls.items, calls.second] += sign * 0.6 * (calls.swapped - calls.chances)
+        leaning = np.exp(leaning + 0.2 * np.random.default_rng(5).normal(size=leaning.shape))
+        crafted = (leaning / leaning.sum(axis=1, keepdims=True)).astype(np.float32)
+        with pytest.raises(InvalidInputError, match=r"the reference (follows|leans against) the key"):
+            detect(dataclasses.replace(probe, reference=crafted), key=key)
+    noise = np.exp(np.log(honest) + 0.2 * np.random.default_rng(6).normal(size=honest.shape))
+    innocent = (noise / noise.sum(axis=1, keepdims=True)).astype(np.float32)
+    assert detect(dataclasses.replace(probe, reference=innocent), key=key).verdict != "detected"
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_a_suspect_that_says_what_the_victim_says_has_no_leanings(task):
+    key = margin_key(task)
+    probe = made_up_probe(task, key)
+    assert detect(dataclasses.replace(probe, suspect=probe.victim), key=key).z_score == 0.0
+
+
+@pytest.mark.parametrize(
+    ("n", "wrong", "said"), [(500, 3, "last digits"), (500, 4, "altered"), (10000, 40, "last digits")]
+)
+def test_a_few_answers_may_differ_by_rounding(n, wrong, said):
+    assert said in describe_log({"n_logged": n, "n_mismatches": wrong, "n_drawn": 9})
+
+
+def test_rows_of_which_some_have_a_margin_are_served_as_each_alone():
+    key = margin_key()
+    plain = key.replace(settings=key.settings.replace(margin=0.0))
+    query = query_of(*made_up_texts(20))
+    logits = random_logits(key, query) / 3.0
+    mixed = protect(logits, query, [key, plain] * 10, HARD).argmax(-1)
+    drawn, undrawn = served_labels(logits, query, key), served_labels(logits, query, plain)
+    assert (mixed[::2] == drawn[::2]).all() and (mixed[1::2] == undrawn[1::2]).all()
+
+
 def test_innocents_have_uniform_p_values_over_really_derived_keys():
     """The draws, the tilted answers, a, b and π are computed anew for every key; the suspect knows of none."""
     base = margin_key(TAGS)
@@ -364,8 +405,9 @@ def test_what_the_test_needs_is_asked_for():
         detect(dataclasses.replace(probe, victim=None), key=key)
     sure = np.zeros_like(probe.victim)
     sure[:, 0] = 1.0
-    with pytest.raises(InvalidInputError, match="none of the 300 logged answers was close enough"):
-        detect(dataclasses.replace(probe, victim=sure), key=key)
+    silent = detect(dataclasses.replace(probe, victim=sure), key=key)
+    assert silent.parts["margin"]["log10_bound"] == 0.0 and "the log adds nothing" in silent.explanation
+    assert silent.log10_bound == pytest.approx(fisher(silent.parts["tilt"]["log10_bound"], 0.0)), "still both"
     plain = key.replace(settings=key.settings.replace(margin=0.0))
     with pytest.raises(InvalidInputError, match="none are drawn"):
         detect(dataclasses.replace(probe, logged=None), key=plain, logged=["a"])
@@ -381,7 +423,8 @@ def test_a_result_with_parts_is_saved_replayed_and_reported(tmp_path):
     assert any("did not depend on what it answered" in sentence for sentence in checked.not_checked)
     result.report(tmp_path / "report")
     page = (tmp_path / "report" / "report.html").read_text()
-    assert "Of which tilt" in page and "Of which margin" in page
+    assert "Of which tilt" in page and "Of which margin" in page and "Logged answers, of which drawn" in page
+    assert "Yes: its answers decided which probes count" in page and "victim-margin" not in page.partition("Test<")[0]
 
 
 def test_by_their_logs_the_user_is_named_whose_answers_were_learnt():
@@ -411,6 +454,10 @@ def test_by_their_logs_the_user_is_named_whose_answers_were_learnt():
     assert str(found) == "named: bob; 2 logs, p-values corrected for 3 users"
     with pytest.raises(InvalidInputError, match="no logs to test"):
         identify_by_log(suspect, {}, **asking)
+    undeclared = KeyRing.generate(model, tokenizer=tokenizer, secret=bytes(32), **settings)
+    with pytest.raises(InvalidInputError, match="give n_users="):
+        identify_by_log(suspect, logs, **{**asking, "ring": undeclared})
+    assert identify_by_log(suspect, logs, **{**asking, "ring": undeclared}, n_users=50).n_corrected == 50
 
 
 # -- what it costs

@@ -22,6 +22,7 @@ from ..keys.settings import MARKS, PAPERS_MARK
 from .probing import Probe
 from .result import DetectionResult
 from .statistics import SPECTRA, STATISTICS, Finding, SpectrumStatistic, Statistic, TestOptions, newest_for
+from .statistics.margin import margin_finding
 from .statistics.saddlepoint import ExactTest, corrected, tokens_needed
 from .statistics.spectra import NO_SPECTRUM
 from .statistics.tilt import tilt_test
@@ -36,7 +37,7 @@ _SETTINGS = ("tau", "law", "scope", "temperature")  # of those that marks have, 
 # pretrained models had ratios from 1/3 to 2; framed ones, and those with an erased mark, beyond 4 either way.
 _FAR_APART, _NOISE = 3.0, 2.0
 _references: WeakKeyDictionary[Probe, Probe] = WeakKeyDictionary()  # as suspects, for every key the same
-_MISMATCHES = 0.001  # the share of logged answers that rounding explains, generously
+_MISMATCHES, _FEW = 0.005, 3  # the share of logged answers, or their number, that rounding explains, generously
 _LIBRARIES = ("drw_hf", "astropy", "numpy", "torch", "transformers", "datasets")
 
 
@@ -181,15 +182,17 @@ def compare(scores: ExactTest, labels: ExactTest, level: float, corrections: Cor
 def describe_log(counted: Mapping[str, Any]) -> str:
     """How far the log says what the key and the victim give."""
     n, wrong = counted["n_logged"], counted["n_mismatches"]
+    if not counted["n_drawn"]:
+        return f"None of the {n} logged answers was close enough to be drawn; the log adds nothing."
     if not wrong:
         return f"All {n} logged answers are what the key and the victim give."
     said = f"{wrong} of {n} logged answers are not what the key and the victim give"
-    if wrong > _MISMATCHES * n:
+    if wrong > max(_MISMATCHES * n, _FEW):
         return (
             f"{said}: so many that the log may be of another key, model or cut, or altered. The test goes by the key "
             "and the victim, not by the log."
         )
-    return f"{said}, as where a draw hangs on the last digit."
+    return f"{said}, as where a draw hangs on the last digits: ask the victim in the service's precision."
 
 
 def target_label_of(key: WatermarkKey) -> str:
@@ -239,7 +242,10 @@ def check_reference(probe: Probe, key: WatermarkKey) -> None:
     alone = None if key.mark != "tilt" else _reference_alone(probe)
     if alone is None:
         return
-    z = tilt_test(alone, key).z_score
+    scores = [tilt_test(alone, key).z_score]
+    if alone.logged is not None and alone.victim is not None and MARKS.get(key.mark).draws(key.settings):
+        scores.append(margin_finding(alone, key, alone.kind).test.z_score)
+    z = max(scores, key=abs)
     if abs(z) >= HIGHEST_Z_OF_A_REFERENCE:
         leaning, effect = ("follows", "hide the mark") if z > 0 else ("leans against", "make any suspect look marked")
         raise InvalidInputError(

@@ -259,7 +259,7 @@ def _is_proven(result: DetectionResult) -> bool:
 
 def _answers_and_chooser(variant: str) -> tuple[str, str]:
     """In which form the suspect answered, and who decided which probes count."""
-    given, _, chosen_by = variant.partition("-")
+    given, _, chosen_by = variant.removesuffix("-margin").partition("-")
     return (chosen_by, "victim") if given == "memory" else (given, chosen_by)
 
 

@@ -48,6 +48,7 @@ def identify_by_log(
     tokenizer: PreTrainedTokenizerBase,
     reference: Suspect | None = None,
     epoch: int | None = None,
+    n_users: int | None = None,
     level: float = 1e-3,
     suspects_tested: int = 1,
     looks: int = 1,
@@ -57,7 +58,7 @@ def identify_by_log(
 
     With margin draws every user has texts, close calls and draws of their own, so there is one test per user, and the
     suspect is asked about the texts of each. Search all users by tilt first (:func:`drw_hf.identify`), which asks
-    once; then confirm those whom you suspect.
+    once; then confirm those whom you suspect, with ``looks=2``: it is the second look.
 
     Parameters
     ----------
@@ -70,6 +71,9 @@ def identify_by_log(
         The owner's ring.
     epoch : int, optional
         The ring's epoch in which they were served; by default the present one.
+    n_users : int, optional
+        Among how many users those of ``logs`` were found, where the ring declared none: whoever picks them by an
+        earlier search has tried all.
     level : float
         The chance at which an innocent user may be named, all users together.
     **probing
@@ -79,7 +83,12 @@ def identify_by_log(
         raise InvalidInputError("there are no logs to test; give {user: [(text, served), ...]}")
     epoch = ring.epoch if epoch is None else epoch
     declared = [one.count for one in ring.declarations if one.epoch == epoch]
-    family = max(len(logs), *declared, 1)
+    if not declared and n_users is None:
+        raise InvalidInputError(
+            "no users were declared for this epoch, so nobody knows for how many the p-values are to be corrected; "
+            "give n_users=, the number of all users who could have been named"
+        )
+    family = max(len(logs), *declared, n_users or 0)
     results = {
         user: detect(
             suspect,

@@ -4,9 +4,10 @@ For hard answers of the mark tilt. a and b are the two best classes of the calib
 far apart they are: b is answered with chance π = ½·max(0, 1 − d/δ), by a keyed number of the text. Who is asked loses
 next to nothing, since the two were nearly as likely; who has logged the answers knows which way every draw fell.
 
-The number depends on little of a text, so that one word more or less rarely draws anew: of a tagger's word on the
-tokens around it, of a sentence on the few words that a keyed order puts first. Asking near-duplicates and taking the
-majority then asks mostly for the same draw again.
+The number depends on little of a text: of a tagger's word on the tokens around it, of a sentence on the few words
+that a keyed order puts first. One word more draws the four words around it anew, or a sentence of n words with chance
+3/(n + 1). Asking near-duplicates and taking the majority then mostly asks for the same draws again, unless they differ
+everywhere.
 """
 
 import hashlib
@@ -57,11 +58,13 @@ def word_windows(token_ids: np.ndarray, offsets: np.ndarray, places: np.ndarray)
     ``token_ids`` are the ordinary tokens of all texts, text after text; the text of number i is
     ``token_ids[offsets[i]:offsets[i + 1]]``. ``places`` says which of ``token_ids`` are asked about.
     """
+    if not len(token_ids):
+        return [b""] * len(places)
     texts = np.searchsorted(offsets, places, side="right") - 1
     steps = np.arange(-NEIGHBOURS, NEIGHBOURS + 1)
     around = places[:, None] + steps
     inside = (around >= offsets[texts][:, None]) & (around < offsets[texts + 1][:, None])
-    found = np.where(inside, token_ids[around.clip(0, max(len(token_ids) - 1, 0))], _NOBODY)
+    found = np.where(inside, token_ids[around.clip(0, len(token_ids) - 1)], _NOBODY)
     return [row.tobytes() for row in found.astype("<i4")]
 
 

@@ -139,11 +139,11 @@ class Mark(ABC):
         """Whether any hard answer is drawn, so that a log of what was served is evidence of its own."""
         return self.draws_hard_answers
 
-    def close_calls(self, log_y: Tensor, settings: Sequence[MarkSettings]) -> tuple[Tensor, Tensor] | None:
+    def close_calls(self, log_y: Tensor, settings: Sequence[MarkSettings]) -> tuple[Tensor, Tensor, Tensor] | None:
         """Which hard answers are drawn between the two best classes, of marks whose hard answer is the highest ŷ.
 
-        The settings are one for all rows, or one per row. Returns for every item, on the CPU, the second class and the
-        chance that it is answered with; None where nothing is ever drawn, as by default.
+        The settings are one for all rows, or one per row. Returns for every item, on the CPU, the two best classes and
+        the chance that the second is answered with; None where nothing is ever drawn, as by default.
         """
         return None
 

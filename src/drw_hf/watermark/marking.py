@@ -126,26 +126,26 @@ def _keyed_draws(query: Query, keys: Keys, view: TokenView, sampled: Tensor) -> 
 
 def _decided(log_y: Tensor, query: Query, view: TokenView, keys: Keys, mark: Mark, task: str) -> Tensor:
     """The class of highest ŷ, but for what is drawn between the two best: see :mod:`drw_hf.watermark.margin`."""
-    labels = log_y.argmax(dim=-1)
     calls = mark.close_calls(log_y, _settings(keys))
     if calls is None:
-        return labels
-    second, chance = calls
+        return log_y.argmax(dim=-1)
+    labels, second, chance = calls
     ordinary = view.ordinary.cpu()
     drawn = ((chance > 0.0) & (ordinary if task == "token-classification" else ordinary.any(dim=-1))).numpy()
     if not drawn.any():
-        return labels
+        return labels.to(log_y.device)
     rows = np.flatnonzero(drawn.reshape(len(drawn), -1).any(axis=1))
     words = ordinary.numpy()[rows]
     token_ids, offsets = query.input_ids.cpu().numpy()[rows][words], np.cumsum([0, *words.sum(axis=1)])
     places = np.flatnonzero(drawn[rows][words]) if drawn.ndim == 2 else None
-    messages = draw_messages(token_ids, offsets, places, _subkeys(keys, MARGIN_ORDER, rows))
+    order_keys = [] if places is not None else _subkeys(keys, MARGIN_ORDER, rows)  # taggers go by position
+    messages = draw_messages(token_ids, offsets, places, order_keys)
     counts = drawn[rows].reshape(len(rows), -1).sum(axis=1)
     of_rows = zip(_subkeys(keys, MARGIN_DRAWS, rows), counts, strict=True)
     draw_keys = [draw_key for draw_key, count in of_rows for _ in range(count)]
     swapped = torch.zeros(drawn.shape, dtype=torch.bool)
     swapped[torch.from_numpy(drawn)] = torch.from_numpy(keyed_numbers(draw_keys, messages)) < chance[drawn]
-    return torch.where(swapped.to(labels.device), second.to(labels.device), labels)
+    return torch.where(swapped, second, labels).to(log_y.device)
 
 
 def _subkeys(keys: Keys, domain: str, rows: np.ndarray) -> list[bytes]:

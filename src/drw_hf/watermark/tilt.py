@@ -233,7 +233,7 @@ class TiltMark(Mark):
     def draws(self, settings: MarkSettings) -> bool:
         return isinstance(settings, TiltSettings) and settings.margin > 0.0
 
-    def close_calls(self, log_y: Tensor, settings: Sequence[MarkSettings]) -> tuple[Tensor, Tensor] | None:
+    def close_calls(self, log_y: Tensor, settings: Sequence[MarkSettings]) -> tuple[Tensor, Tensor, Tensor] | None:
         own = [one for one in settings if isinstance(one, TiltSettings)]
         if not any(one.margin for one in own):
             return None
@@ -242,8 +242,8 @@ class TiltMark(Mark):
             torch.tensor([getattr(one, name) for one in own], dtype=torch.float64).view(by_row)
             for name in ("temperature", "margin")
         )
-        _, second, gap = best_two(log_y.cpu(), temperature.unsqueeze(-1))  # where every device's chance is the same
-        return second, swap_chance(gap, margin)
+        first, second, gap = best_two(log_y.cpu(), temperature.unsqueeze(-1))  # where every device's are the same
+        return first, second, swap_chance(gap, margin)
 
     # A table is large: of many keys and users only the numbers of their own texts are derived.
 

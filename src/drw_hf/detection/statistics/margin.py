@@ -31,6 +31,7 @@ STATISTIC = "drw-margin-1"
 _SMALLEST = 1e-6  # probabilities below are taken for it before the logarithm
 _WIDEST = 6.0  # a lean of more log-odds says no more
 _PER_PIECE = 15  # answers that every piece of a spline must have
+NO_EVIDENCE = ExactTest(0.0, 0.0, 0.0, 0.0, 0.0, 0, 0.0, 0.0, 0.0)  # p = 1: nothing was drawn
 _STEEPEST = 1e6  # the largest θ, in units of the widest step: K has reached its limit there
 
 
@@ -193,12 +194,10 @@ def margin_finding(probe: Probe, key: WatermarkKey, kind: AnswerKind, n_keys: in
     if probe.victim is None:
         raise InvalidInputError("the margin test needs to know which answers were close, and so the clean victim=")
     calls = close_calls_of(probe, key)
-    if not len(calls.items):
-        raise InvalidInputError(
-            f"none of the {calls.n_logged} logged answers was close enough to be drawn; give more logged queries"
-        )
+    figures = {"n_logged": calls.n_logged, "n_mismatches": calls.n_mismatches, "n_drawn": len(calls.items)}
+    if not len(calls.items):  # whether there are any depends on the key, so it is no reason to test something else
+        return Finding(NO_EVIDENCE, 0, f"margin-{kind}", figures)
     law = MarginLaw(leanings(probe, calls, kind), calls.chances, calls.numbers)
-    figures = {"n_logged": calls.n_logged, "n_mismatches": calls.n_mismatches}
     samples = law.simulate(n_keys, seed=0) if n_keys else None
     return Finding(law.test(law.statistic(calls.swapped)), len(calls.items), f"margin-{kind}", figures, samples)
 

@@ -33,7 +33,7 @@ def fisher(log10_a: float, log10_b: float) -> float:
 def combined(tilt: ExactTest, margin: ExactTest) -> ExactTest:
     """Both tests as one; its statistic is the z of their common p-value, which is about normal by chance."""
     log10_p = fisher(tilt.log10_p, margin.log10_p)
-    z = z_of_log_p(log10_p * math.log(10.0))
+    z = z_of_log_p(log10_p * math.log(10.0)) if tilt.sd or margin.sd else 0.0  # a suspect without any leanings
     return ExactTest(
         statistic=z,
         log10_p=log10_p,
@@ -88,7 +88,8 @@ class TiltAndMarginStatistic(Statistic):
             "margin": margin_finding(probe, key, kind, int(options.simulated_keys)),
         }
         test = combined(parts["tilt"].test, parts["margin"].test)
-        settings = {**parts["tilt"].settings, **parts["margin"].settings}
+        chosen = {name: getattr(key.settings, name) for name in ("strength", "margin")}
+        settings = {**parts["tilt"].settings, **parts["margin"].settings, **chosen}
         variant = f"{parts['tilt'].variant}-margin"
         samples = combined_samples(parts["tilt"], parts["margin"])
         return Finding(test, parts["tilt"].n_probes, variant, settings, samples, beside=beside, parts=parts)
