@@ -334,7 +334,10 @@ def test_a_log_of_something_else_is_pointed_out():
     key = margin_key()
     probe = made_up_probe(SENTENCES, key)
     other = dataclasses.replace(probe, logged=np.random.default_rng(0).integers(0, 4, len(probe.rows)))
-    assert "the log may be of another key" in detect(other, key=key).explanation
+    result = detect(other, key=key)
+    assert "the log may be of another key" in result.explanation
+    checks = {check.name: check.status for check in verify_evidence(result, key=key).checks}
+    assert checks["the log says what was drawn"] == "open"
 
 
 def test_a_reference_that_leans_after_or_against_the_draws_is_refused():
@@ -421,6 +424,7 @@ def test_a_result_with_parts_is_saved_replayed_and_reported(tmp_path):
     checked = verify_evidence(tmp_path / "evidence.json", key=key)
     assert not [check for check in checked.checks if check.status == "failed"], str(checked)
     assert any("did not depend on what it answered" in sentence for sentence in checked.not_checked)
+    assert {check.name: check.status for check in checked.checks}["the log says what was drawn"] == "passed"
     result.report(tmp_path / "report")
     page = (tmp_path / "report" / "report.html").read_text()
     assert "Of which tilt" in page and "Of which margin" in page and "Logged answers, of which drawn" in page
@@ -495,6 +499,20 @@ def test_the_expected_cost_is_that_of_the_definition_and_what_a_calibrated_model
     )
     assert abs(found.measured_cost - found.expected_cost) < 4.0 * found.measured_error
     assert 0.0 < found.swapped < found.drawn / 2.0 + 1e-9
+
+
+def test_a_single_key_strays_by_its_table_and_by_its_draws():
+    traffic, keys, rng = made_up_traffic(1000), throwaways(30), np.random.default_rng(0)
+    found = MarginCosts(traffic, 1.0, keys, strength=0.3).at(0.3)
+    log_p = traffic.logits - np.log(np.exp(traffic.logits).sum(axis=1, keepdims=True))
+    costs = []
+    for key in [*keys, *keys, *keys, *keys]:
+        y = torch.from_numpy(log_p + 0.3 * shifts_of(traffic, key))
+        first, second, gap = (one.numpy() for one in margin.best_two(y, 1.0))
+        pi, rows = 0.5 * np.maximum(0.0, 1.0 - gap / 0.3), np.arange(len(gap))
+        lost = np.exp(log_p[rows, first]) - np.exp(log_p[rows, second])
+        costs.append(100.0 * np.mean((rng.random(len(pi)) < pi) * lost))
+    assert found.spread == pytest.approx(np.std(costs), rel=0.3)
 
 
 def test_a_wider_margin_costs_more_and_the_budget_is_kept():

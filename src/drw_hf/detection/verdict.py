@@ -179,6 +179,11 @@ def compare(scores: ExactTest, labels: ExactTest, level: float, corrections: Cor
     return f"Beside the test, and not part of it: the suspect's labels alone {pattern}."
 
 
+def differs_beyond_rounding(counted: Mapping[str, Any]) -> bool:
+    """Whether more logged answers than rounding explains are not what the key and the victim give."""
+    return counted["n_mismatches"] > max(_MISMATCHES * counted["n_logged"], _FEW)
+
+
 def describe_log(counted: Mapping[str, Any]) -> str:
     """How far the log says what the key and the victim give."""
     n, wrong = counted["n_logged"], counted["n_mismatches"]
@@ -187,7 +192,7 @@ def describe_log(counted: Mapping[str, Any]) -> str:
     if not wrong:
         return f"All {n} logged answers are what the key and the victim give."
     said = f"{wrong} of {n} logged answers are not what the key and the victim give"
-    if wrong > max(_MISMATCHES * n, _FEW):
+    if differs_beyond_rounding(counted):
         return (
             f"{said}: so many that the log may be of another key, model or cut, or altered. The test goes by the key "
             "and the victim, not by the log."

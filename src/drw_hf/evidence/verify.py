@@ -17,7 +17,7 @@ from ..detection.probing import Probe
 from ..detection.result import DetectionResult, as_iso, authenticate, moment_of, probe_path, read_document, refer_to
 from ..detection.statistics import SPECTRA, STATISTICS, TestOptions, newest_for
 from ..detection.statistics.base import Kind
-from ..detection.verdict import Corrections, key_settings, target_label_of, verdict_on
+from ..detection.verdict import Corrections, differs_beyond_rounding, key_settings, target_label_of, verdict_on
 from ..errors import DrwError, EvidenceError, HubError, InvalidInputError
 from ..keys.key import WatermarkKey
 from ..registry import Registry
@@ -151,6 +151,7 @@ def verify_evidence(
         probe_check,
         _check_statistic(document, replayed),
         _check_tried(document, replayed),
+        *_check_log(replayed),
         _check_commitment(document, key, repo_id, first_seen, **hub),
     )
     claim = f"{document['verdict']}. {document['explanation']}"
@@ -309,6 +310,18 @@ def _version(registry: Registry[Kind], name: str) -> Kind:
             f"this drw_hf knows no {registry.kind} {name!r}; update drw_hf, or import the module that registers it"
         )
     return registry.get(name)
+
+
+def _check_log(replayed: dict[str, Any] | Check) -> tuple[Check, ...]:
+    """Of evidence that rests on drawn answers: whether the log says what was drawn. Others have no such check."""
+    counted = {} if isinstance(replayed, Check) else replayed["settings"]
+    if "n_mismatches" not in counted:
+        return ()
+    n, wrong = counted["n_logged"], counted["n_mismatches"]
+    status: Status = "open" if differs_beyond_rounding(counted) else "passed"
+    detail = f"{n - wrong} of {n} logged answers are what the key and the clean model in the probe give"
+    more = "; more differ than rounding explains, and a log, model or cut of another kind is one reason"
+    return (Check("the log says what was drawn", status, detail + (more if status == "open" else "")),)
 
 
 def _check_statistic(document: Mapping[str, Any], replayed: dict[str, Any] | Check) -> Check:

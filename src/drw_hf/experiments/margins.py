@@ -38,8 +38,12 @@ from .measurements import Measurement
 MARGIN_BUDGET = 0.1
 MARKED_SHARE = 0.1  # of the queries, where a thief has gold labels for the others
 NOTHING_DONE, VOTES, CLEANS = "nothing", "majority vote per word", "drops what 5 folds contradict"
-RELABELS, MIXES, VARIANTS = {2: "relabels by 2 folds", 5: "relabels by 5 folds"}, "10 % marked, rest gold", (3, 10)
-ASKS = {k: f"asks {k} near-duplicates" for k in VARIANTS}
+RELABELS, MIXES = {2: "relabels by 2 folds", 5: "relabels by 5 folds"}, "10 % marked, rest gold"
+EVERYWHERE = 4  # words of a text to each one that is put into it, by a thief who knows how draws are made
+ASKS = {
+    **{f"asks {k} near-duplicates, one word more": (k, None) for k in (3, 10)},
+    **{f"asks {k} near-duplicates, a word in every fourth place": (k, EVERYWHERE) for k in (3, 10)},
+}
 HARD: Any = {"label_kind": "hard"}
 
 
@@ -62,13 +66,13 @@ class Theft:
 def steal(case: Case, thief: str) -> Theft:
     """What a thief makes of the hard answers to its queries."""
     texts = case.texts("queries")
-    for k, name in ASKS.items():
-        if thief == name:
-            variants = [with_inserted_word(case, texts, seed) for seed in range(k)]
-            answers = [case.served(variant.rows, **HARD) for variant in variants]
-            voted = majority([variant.without(rows) for variant, rows in zip(variants, answers, strict=True)])
-            learnt = labelled(case, texts, voted)
-            return Theft(learnt, answers[0], in_common=learnt)
+    if thief in ASKS:
+        k, step = ASKS[thief]
+        variants = [with_inserted_words(case, texts, seed, step) for seed in range(k)]
+        answered = [case.served(variant.rows, **HARD) for variant in variants]
+        voted = majority([variant.without(rows) for variant, rows in zip(variants, answered, strict=True)])
+        learnt = labelled(case, texts, voted)
+        return Theft(learnt, answered[0], in_common=learnt)
     if thief == MIXES:
         n = round(MARKED_SHARE * len(texts))
         marked = case.served(texts.select(range(n)), **HARD)
@@ -136,29 +140,40 @@ def majority(answers: Sequence[Sequence[Any]]) -> list[Any]:
 
 @dataclasses.dataclass(frozen=True)
 class Variants:
-    """Texts with one word more, and where it stands."""
+    """Texts with words put into them, and where these stand."""
 
     rows: Dataset
-    places: list[int]
+    places: list[set[int]]
 
     def without(self, answers: Dataset) -> list[Any]:
         """The answers to the words of the texts themselves."""
         labels = answers[LABELS]
         if np.ndim(labels[0]) == 0:
             return list(labels)
-        return [[*row[:place], *row[place + 1 :]] for row, place in zip(labels, self.places, strict=True)]
+        return [
+            [label for place, label in enumerate(row) if place not in inserted]
+            for row, inserted in zip(labels, self.places, strict=True)
+        ]
 
 
-def with_inserted_word(case: Case, texts: Dataset, seed: int) -> Variants:
-    """Every text with a word of another one put somewhere into it."""
+def with_inserted_words(case: Case, texts: Dataset, seed: int, step: int | None = None) -> Variants:
+    """Every text with a word of another one put somewhere into it, or one before each ``step`` of its words."""
     rng = np.random.default_rng(seed)
     column = case.setting.task.columns[0]
     words = [list(row) if case.by_word else row.split() for row in texts[column]]
     pool = sorted({word for row in words for word in row})
-    places = [int(rng.integers(len(row) + 1)) for row in words]
-    more = [
-        [*row[:place], pool[rng.integers(len(pool))], *row[place:]] for row, place in zip(words, places, strict=True)
-    ]
+    more, places = [], []
+    for row in words:
+        wanted = {int(rng.integers(len(row) + 1))} if step is None else set(range(0, len(row) + 1, step))
+        changed: list[str] = []
+        inserted = set()
+        for place in range(len(row) + 1):
+            if place in wanted:
+                inserted.add(len(changed))
+                changed.append(pool[rng.integers(len(pool))])
+            changed += row[place : place + 1]
+        more.append(changed)
+        places.append(inserted)
     return Variants(Dataset.from_dict({column: more if case.by_word else [" ".join(row) for row in more]}), places)
 
 
@@ -242,7 +257,7 @@ def measure_cost(case: Case) -> Record:
 
 def thieves_of(setting: Setting) -> list[str]:
     """Who steals from a setting; words of sentences carry no labels that could be voted on."""
-    names = [NOTHING_DONE, MIXES, *ASKS.values(), CLEANS, *RELABELS.values()]
+    names = [NOTHING_DONE, MIXES, *ASKS, CLEANS, *RELABELS.values()]
     return [*names, VOTES] if setting.task.kind == "token-classification" else names
 
 

@@ -5,6 +5,7 @@ Where the two best classes a and b of the calibrated, tilted answer are closer t
 probabilities, on top of what tilt costs: where tilt has put the wrong class first, a draw may win.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -16,7 +17,7 @@ from ..checks import in_range
 from ..keys.key import WatermarkKey
 from ..watermark.margin import best_two, swap_chance
 from .temperature import log_sum_exp
-from .tilt_costs import Cost, cost_figures, largest_within, shifts_of
+from .tilt_costs import POINTS, Cost, cost_figures, largest_within, shifts_of
 from .tilt_traffic import TiltTraffic
 
 NARROWEST = 1e-4  # a margin below it is none
@@ -83,15 +84,19 @@ class MarginCosts:
         chances = [swap_chance(torch.from_numpy(one.gaps), margin).numpy() for one in self._close]
         pairs = list(zip(self._close, chances, strict=True))
         answers = len(pairs) * self.traffic.n_items
+        figures = cost_figures(
+            self.traffic,
+            [(one.items, chance * one.losses) for one, chance in pairs],
+            [(one.items, chance * one.fewer) for one, chance in pairs],
+        )
+        # A single key strays by its table, and by which way its draws fall.
+        draws = [float(np.sum(chance * (1.0 - chance) * one.losses**2)) for one, chance in pairs]
+        figures["spread"] = math.hypot(figures["spread"], POINTS * math.sqrt(np.mean(draws)) / self.traffic.n_items)
         return MarginCost(
             margin=margin,
             drawn=float(sum((chance > 0.0).sum() for chance in chances)) / answers,
             swapped=float(sum(chance.sum() for chance in chances)) / answers,
-            **cost_figures(
-                self.traffic,
-                [(one.items, chance * one.losses) for one, chance in pairs],
-                [(one.items, chance * one.fewer) for one, chance in pairs],
-            ),
+            **figures,
         )
 
     def margin_for(self, budget: float) -> float:
