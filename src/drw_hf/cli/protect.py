@@ -74,8 +74,8 @@ def protect(
     template = opened.template() if isinstance(opened, KeyRing) else opened
     if protected.config.label_kind == "hard" and not mark_named(template.mark).draws(template.settings):
         lines.append(
-            "Its hard labels carry the tilt alone. A key made with --margin-budget 0.1 also draws close calls, which "
-            "makes a log of what was served far stronger evidence."
+            "Its hard labels carry the tilt alone. A key made with --margin-budget 0.1 also draws close calls, for "
+            "which a log of what was served can be tested, too."
         )
     if isinstance(opened, KeyRing):
         lines.append("Every question names the user who asks it (user=, or the user's token at an endpoint).")
