@@ -310,6 +310,7 @@ def test_the_report_of_margins_has_a_row_per_thief_and_its_cost(run, tmp_path):
     text = margins.report(lines)
     assert "| POS, tiny | nothing | 1 | 80.0 | 5.0 | 5.0 | 5.0 |" in text and "asks: the texts in common" in text
     assert "| POS, tiny | innocent: gold | 1 | — |" in text and "0.20 ± 0.03" in text
+    assert "nan" not in text, "what was not measured has no figure"
 
 
 def test_the_report_names_every_student_and_judges_every_goal(run):

@@ -28,12 +28,7 @@ def keygen(
             "tilt: accuracy that the mark may cost, in points; the strength is fitted to it.", most=100
         ),
     ] = None,
-    margin_budget: Annotated[
-        float | None,
-        shared.number_option(
-            "tilt: the part of the budget for drawing close calls of hard answers, like 0.1 (default: none).", most=100
-        ),
-    ] = None,
+    margin_budget: shared.MarginBudget = None,
     data: Annotated[
         str | None,
         shared.path_option("tilt: labelled texts that the model was not trained on, to fit the strength to."),

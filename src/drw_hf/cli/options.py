@@ -170,6 +170,12 @@ MarkOption = Annotated[
     Mark | None,
     typer.Option(help="The mark (default: tilt; cosine, the paper's, where one of its own options is given)."),
 ]
+MarginBudget = Annotated[
+    float | None,
+    number_option(
+        "tilt: the part of the budget for drawing close calls of hard answers, like 0.1 (default: none).", most=100
+    ),
+]
 Frequency = Annotated[float, number_option("Angular frequency of the cosine.")]
 ScopeOption = Annotated[
     Scope | None, typer.Option(help="cosine: mark answers that say the target class (predicted, the default), or all.")

@@ -30,12 +30,7 @@ def plan(
         float | None,
         shared.number_option("tilt: accuracy that the mark may cost, in points (default: 0.3).", most=100.0),
     ] = None,
-    margin_budget: Annotated[
-        float | None,
-        shared.number_option(
-            "tilt: the part of the budget for drawing close calls of hard answers, like 0.1 (default: none).", most=100
-        ),
-    ] = None,
+    margin_budget: shared.MarginBudget = None,
     strength: Annotated[
         list[float] | None,
         shared.number_option("tilt: how far the log-odds move (default: 0.1 to 0.5). May be repeated.", "NUMBER"),

@@ -56,7 +56,7 @@ def protect(
     """
     from ..asking.models import load_model, load_tokenizer
     from ..keys import KeyRing
-    from ..keys.settings import mark_named
+    from ..keys.settings import USUAL_MARK, mark_named
     from .passphrases import open_key_or_ring
 
     if output is None and push is None:
@@ -72,7 +72,8 @@ def protect(
     what = f"{opened.kind.noun} {opened.fingerprint}"
     lines = [f"Protected {model} with the {what}; it answers with {document['label_kind']} labels."]
     template = opened.template() if isinstance(opened, KeyRing) else opened
-    if protected.config.label_kind == "hard" and not mark_named(template.mark).draws(template.settings):
+    draws = mark_named(template.mark).draws(template.settings)
+    if protected.config.label_kind == "hard" and template.mark == USUAL_MARK and not draws:
         lines.append(
             "Its hard labels carry the tilt alone. A key made with --margin-budget 0.1 also draws close calls, for "
             "which a log of what was served can be tested, too."

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 from ..wording import small_p
 from .output import Outcome
 
-CAUTION = "A prediction from other students: before you rely on it, try drw-hf label, distill and detect."
-
 if TYPE_CHECKING:
     from ..planning import Fit, TiltPlan, TiltPlanRow
+
+CAUTION = "A prediction from other students: before you rely on it, try drw-hf label, distill and detect."
 
 
 def fit_document(fit: "Fit") -> dict[str, Any]:

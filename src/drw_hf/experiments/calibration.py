@@ -39,8 +39,8 @@ from ..detection.statistics.exact import amplitudes_of
 from ..detection.statistics.margin import close_calls_of, margin_finding
 from ..detection.statistics.null_law import NullLaw
 from ..detection.statistics.saddlepoint import ExactTest
-from ..detection.statistics.tilt import TiltLaw, tilt_amplitudes_of, tilt_finding
-from ..detection.statistics.tilt_and_margin import combined
+from ..detection.statistics.tilt import TiltLaw, tilt_amplitudes_of
+from ..detection.statistics.tilt_and_margin import both_as_one
 from ..keys import WatermarkKey
 from ..keys.choices import LABEL_KINDS, AnswerKind, LabelKind, Task
 from ..watermark.tilt import signals
@@ -64,12 +64,8 @@ TAGGER: Task = "token-classification"
 CLASSIFIER: Task = "sequence-classification"
 VARIANTS = ("with the victim", "without")
 TILT_VARIANTS = ("scores", "labels alone", "scores without the victim")
-MARGIN_VARIANTS = {
-    "margin by scores": ("probabilities", "margin"),
-    "margin by labels": ("labels", "margin"),
-    "both by scores": ("probabilities", "both"),
-    "both by labels": ("labels", "both"),
-}
+KINDS: dict[AnswerKind, str] = {"probabilities": "scores", "labels": "labels"}
+MARGIN_VARIANTS = tuple(f"{test} by {form}" for test in ("margin", "both") for form in KINDS.values())
 FILTERED = "margin by scores, of a log without wrong answers"
 N_FILTERED = 200  # keys
 MARGIN = 0.2
@@ -248,9 +244,11 @@ def measure_margin(innocent: Innocent, folder: str, n_keys: int) -> Record:
     record: Record = {"task": case.task, "classes": len(case.labels), "n_keys": n_keys}
     found: dict[str, list[ExactTest]] = {variant: [] for variant in MARGIN_VARIANTS}
     for key in keys:
-        for variant, (kind, part) in MARGIN_VARIANTS.items():
-            tests = both_tests(probe, key, cast(AnswerKind, kind))
-            found[variant].append(tests[part])
+        calls = close_calls_of(probe, key)
+        for kind, form in KINDS.items():
+            both = both_as_one(probe, key, kind, calls, TestOptions())
+            found[f"both by {form}"].append(both.test)
+            found[f"margin by {form}"].append(both.parts["margin"].test)
     for variant, results in found.items():
         record[variant] = {
             "p_values": rounded(result.p_value for result in results),
@@ -263,12 +261,6 @@ def measure_margin(innocent: Innocent, folder: str, n_keys: int) -> Record:
         scores.append(margin_finding(filtered, key, "probabilities").test.z_score)
     record[FILTERED] = {"mean_z": float(np.mean(scores)), "share_below_0.001": float(np.mean(np.array(scores) > 3.09))}
     return record
-
-
-def both_tests(probe: Probe, key: WatermarkKey, kind: AnswerKind) -> dict[str, ExactTest]:
-    """The test of the draws, and that of tilt and draws as one."""
-    drawn = margin_finding(probe, key, kind).test
-    return {"margin": drawn, "both": combined(tilt_finding(probe, key, kind, TestOptions()).test, drawn)}
 
 
 def measure_tilt(innocent: Innocent, folder: str, n_keys: int) -> Record:
@@ -345,7 +337,7 @@ def main() -> None:
     parser.add_argument("--mark", choices=MARKS, default=MARKS[0], help=f"of which mark (default: {MARKS[0]})")
     mark = parser.parse_args().mark
     if mark != MARKS[0]:
-        variants = TILT_VARIANTS if mark == "tilt" else tuple(MARGIN_VARIANTS)
+        variants = TILT_VARIANTS if mark == "tilt" else MARGIN_VARIANTS
         run_command(parser, tilt_innocents, partial(tilt_report, variants=variants))
     else:
         run_command(parser, innocents, report)

@@ -30,7 +30,7 @@ from ..watermark.tilt import settings_of
 from .cells import NOTHING, from_to, number, table
 from .lines import Record, read_lines
 from .marks_case import Case, run_cases
-from .marks_served import ask_victim
+from .marks_served import ask_victim, paired_cost
 from .marks_settings import BUDGET, SEEDS, Setting, setting_titles
 from .marks_work import Workshop, labels_alone
 from .measurements import Measurement
@@ -238,17 +238,15 @@ def measure_cost(case: Case) -> Record:
     asked = ask_victim(case.victim, case.tokenizer, case.parts.evaluated_on("unseen"))
     clean = asked.logits.argmax(-1).numpy() == asked.gold
     served = [asked.served(key, OutputOptions("hard")).argmax(-1).numpy() == asked.gold for key in keys]
-    lost = clean.astype(float) - np.array(served, dtype=float)
-    by_text = np.bincount(asked.rows, (lost.mean(axis=0) - lost.mean()))
-    error = np.sqrt(np.sum(by_text**2) / lost.shape[1] ** 2 + lost.mean(axis=1).var(ddof=1) / len(keys))
+    counted = paired_cost(clean.astype(float) - np.array(served, dtype=float), asked.rows)
     return {
         "strength": chosen.strength,
         "margin": chosen.margin,
         "clean": 100.0 * float(clean.mean()),
         "tilt": dataclasses.asdict(tilt),
         "drawn": dataclasses.asdict(drawn),
-        "measured": 100.0 * float(lost.mean()),
-        "measured_error": 100.0 * float(error),
+        "measured": counted["cost"],
+        "measured_error": counted["cost_se"],
     }
 
 
@@ -314,11 +312,11 @@ def report(output: Path) -> str:
                 "": titles[name],
                 "the thief": who if what == "student" else f"innocent: {who}",
                 "seeds": str(len(some)),
-                "accuracy": from_to(min(accuracy), max(accuracy)) if accuracy else NOTHING,
+                "accuracy": _span(accuracy),
                 **{f"z, {part}": _range(some, "scores", part) for part in ("both", "margin", "tilt")},
                 **{f"z, {part}, labels": _range(some, "labels", part) for part in ("both", "margin", "tilt")},
                 "worst p_bound": f"10^{number(max(r['log']['scores']['both']['log10_bound'] for r in some), 1)}",
-                "tilt, unseen": from_to(*_ends([r["unseen"]["scores"]["z"] for r in some if "unseen" in r])),
+                "tilt, unseen": _span([r["unseen"]["scores"]["z"] for r in some if "unseen" in r]),
             }
         )
     return (
@@ -330,11 +328,11 @@ def report(output: Path) -> str:
 
 
 def _range(some: list[Record], form: str, part: str) -> str:
-    return from_to(*_ends([r["log"][form][part]["z"] for r in some]))
+    return _span([r["log"][form][part]["z"] for r in some])
 
 
-def _ends(values: list[float]) -> tuple[float, float]:
-    return (min(values), max(values)) if values else (float("nan"), float("nan"))
+def _span(values: list[float]) -> str:
+    return from_to(min(values), max(values)) if values else NOTHING
 
 
 def main() -> None:

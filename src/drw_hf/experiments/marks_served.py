@@ -76,15 +76,20 @@ def measure_served(asked: Asked, keys: Sequence[WatermarkKey], temperature: floa
         for count, found in digits.items():
             found.append(_calibration(rounded(log_y, count) if count else log_y, asked.gold))
     for kind, table in lost.items():
-        over_keys = table.mean(axis=1)
-        error = np.sqrt(_error_over_texts(table.mean(axis=0), asked.rows) ** 2 + over_keys.var(ddof=1) / len(keys))
-        figures = {"cost": over_keys.mean(), "cost_se": error, "cost_sd": over_keys.std(ddof=1)}
-        record[kind] = {name: 100.0 * float(value) for name, value in figures.items()}
+        record[kind] = paired_cost(table, asked.rows)
     record["digits"] = {
         str(count) if count else "unrounded": {name: float(np.mean([one[name] for one in found])) for name in found[0]}
         for count, found in digits.items()
     }
     return record
+
+
+def paired_cost(lost: np.ndarray, rows: np.ndarray) -> Record:
+    """The cost in points of right answers that were lost, shape (keys, items), and its errors; see above."""
+    over_keys = lost.mean(axis=1)
+    error = np.sqrt(_error_over_texts(lost.mean(axis=0), rows) ** 2 + over_keys.var(ddof=1) / len(lost))
+    figures = {"cost": over_keys.mean(), "cost_se": error, "cost_sd": over_keys.std(ddof=1)}
+    return {name: 100.0 * float(value) for name, value in figures.items()}
 
 
 def _calibration(log_y: torch.Tensor, gold: np.ndarray) -> Record:

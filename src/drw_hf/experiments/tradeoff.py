@@ -52,15 +52,15 @@ def measure(shop: Workshop, setting: Setting, label_kind: LabelKind, budget: flo
     else:
         some = queries.select(range(round(share * len(queries))))
         student = case.student(case.served(some, label_kind), label_kind)
-    strength = settings_of(case.key).strength
-    record: Record = {"strength": strength}
+    record: Record = {"strength": settings_of(case.key).strength}
     other = next((one for one in setting.attacked if one != seed), None)
-    for where, part in (("queries", share), ("unseen", 1.0), ("unseen", QUARTER)):
+    for where, shares in (("queries", (share,)), ("unseen", (1.0, QUARTER))):
         probe, accuracy = case.against_victim(student, where)
         if other is not None:
             said = case.probe(case.model(CLEAN, other), case.texts(where)).suspect
             probe = dataclasses.replace(probe, reference=said)
-        record.setdefault(where, {"accuracy": round(accuracy, 2)})[_part(part)] = tests_of(case, _first(probe, part))
+        tests = {_part(part): tests_of(case, _first(probe, part)) for part in shares}
+        record[where] = {"accuracy": round(accuracy, 2), **tests}
     return record
 
 

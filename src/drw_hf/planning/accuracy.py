@@ -388,8 +388,9 @@ def _predict_tilted(
         like = key.template() if isinstance(key, KeyRing) else key
     _check_labels(like, labels_of(plain_config(model)))
     traffic = observe_tilt_traffic(model, dataset, tokenizer, like=like, **asking)
-    keys = throwaway_keys(like, LEAST_KEYS)
-    return {kind: tilt_accuracy_bounds(traffic, settings_of(like), keys, kind) for kind in LABEL_KINDS}
+    keys, settings = throwaway_keys(like, LEAST_KEYS), settings_of(like)
+    soft = tilt_accuracy_bounds(traffic, settings, keys)
+    return {"soft": soft, "hard": tilt_accuracy_bounds(traffic, settings, keys, "hard") if settings.margin else soft}
 
 
 def _check_labels(key: WatermarkKey, labels: tuple[str, ...]) -> None:

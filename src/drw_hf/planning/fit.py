@@ -216,7 +216,7 @@ def check_price(like: WatermarkKey, budget: float, margin_budget: float, tempera
     """Refuse what is wrong before a model is asked for long."""
     require_tilt(like)
     in_range("budget", budget, 0.0, POINTS, above=True)
-    if not 0.0 <= in_range("margin_budget", margin_budget, 0.0, POINTS) < budget:
+    if in_range("margin_budget", margin_budget, 0.0, POINTS) >= budget:
         raise InvalidInputError(
             f"margin_budget={margin_budget:g} is the part of budget={budget:g} that close calls may cost; expected "
             "less than the whole, which the tilt needs too"

@@ -57,7 +57,13 @@ class CloseCalls:
 def close_calls_of(probe: Probe, key: WatermarkKey) -> CloseCalls:
     """What the service drew about the logged texts of a probe."""
     settings = settings_of(key)
-    assert probe.victim is not None and probe.logged is not None  # the statistic has seen to it
+    if probe.logged is None:
+        raise InvalidInputError("the margin test needs the labels that were served; pass logged=")
+    if probe.victim is None:
+        raise InvalidInputError(
+            "with logged answers, what was drawn is computed from the key and the clean victim; pass victim= as well, "
+            "or leave logged= out"
+        )
     words = probe.words_of(key)
     log_p = torch.from_numpy(np.log(np.maximum(probe.victim.astype(np.float64), np.finfo(np.float32).tiny)))
     shift = torch.from_numpy(words.sums(lambda token_ids: signals(key, token_ids)))
@@ -184,16 +190,15 @@ class MarginStatistic(Statistic):
         return margin_finding(probe, key, probe.kind, int(options.simulated_keys))
 
 
-def margin_finding(probe: Probe, key: WatermarkKey, kind: AnswerKind, n_keys: int = 0) -> Finding:
+def margin_finding(
+    probe: Probe, key: WatermarkKey, kind: AnswerKind, n_keys: int = 0, calls: CloseCalls | None = None
+) -> Finding:
     """The test of the logged close calls of a probe, by the suspect's scores or its labels alone.
 
-    With ``n_keys``, T is also drawn so many times, for the π of this key.
+    With ``n_keys``, T is also drawn so many times, for the π of this key. ``calls`` are the close calls, where they
+    were computed before.
     """
-    if probe.logged is None:
-        raise InvalidInputError("the margin test needs the labels that were served; pass logged=")
-    if probe.victim is None:
-        raise InvalidInputError("the margin test needs to know which answers were close, and so the clean victim=")
-    calls = close_calls_of(probe, key)
+    calls = calls or close_calls_of(probe, key)
     figures = {"n_logged": calls.n_logged, "n_mismatches": calls.n_mismatches, "n_drawn": len(calls.items)}
     if not len(calls.items):  # whether there are any depends on the key, so it is no reason to test something else
         return Finding(NO_EVIDENCE, 0, f"margin-{kind}", figures)

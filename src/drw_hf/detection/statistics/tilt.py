@@ -138,9 +138,7 @@ def tilt_finding(probe: Probe, key: WatermarkKey, kind: AnswerKind, options: Tes
 @forgets_locals
 def tilt_test(probe: Probe, key: WatermarkKey) -> ExactTest:
     """The exact test of what the suspect gives, with nothing beside it."""
-    found = tilt_amplitudes_of(probe, key, probe.kind)
-    law = TiltLaw(found.A, key.settings)
-    return law.test(law.statistic(signals(key, found.token_ids)))
+    return tilt_finding(probe, key, probe.kind, TestOptions()).test
 
 
 def tilt_amplitudes_of(probe: Probe, key: WatermarkKey, kind: AnswerKind, logged_counts: Any = None) -> TiltAmplitudes:

@@ -11,13 +11,12 @@ import math
 import numpy as np
 import torch
 
-from ...errors import InvalidInputError
 from ...keys.choices import AnswerKind
 from ...keys.key import WatermarkKey
 from ...watermark.tilt import TiltSettings
 from ..probe import Probe
 from .base import Finding, Statistic, TestOptions, register
-from .margin import margin_finding
+from .margin import CloseCalls, close_calls_of, margin_finding
 from .saddlepoint import ExactTest, z_of_log_p
 from .tilt import tilt_finding
 
@@ -51,13 +50,14 @@ def combined_samples(tilt: Finding, margin: Finding) -> np.ndarray | None:
     """The combined z under random keys, as far as the parts' own are normal; None where none were drawn."""
     if tilt.null_samples is None or margin.null_samples is None:
         return None
-    tails = [
-        torch.special.log_ndtr(torch.from_numpy((part.test.mean - part.null_samples) / (part.test.sd or 1.0)))
-        for part in (tilt, margin)
-        if part.null_samples is not None
-    ]
-    log_p = (tails[0] + tails[1]).tolist()
-    return np.array([z_of_log_p(fisher(one / math.log(10.0), 0.0) * math.log(10.0)) for one in log_p])
+    own, drawn = _log10_tails(tilt.null_samples, tilt.test), _log10_tails(margin.null_samples, margin.test)
+    return np.array([z_of_log_p(fisher(*pair) * math.log(10.0)) for pair in zip(own, drawn, strict=True)])
+
+
+def _log10_tails(samples: np.ndarray, test: ExactTest) -> list[float]:
+    """log₁₀ of the chance of more, for normal variables of a test's mean and standard deviation."""
+    z = torch.from_numpy((samples - test.mean) / (test.sd or 1.0))
+    return (torch.special.log_ndtr(-z) / math.log(10.0)).tolist()
 
 
 class TiltAndMarginStatistic(Statistic):
@@ -71,28 +71,27 @@ class TiltAndMarginStatistic(Statistic):
 
     def test(self, probe: Probe, key: WatermarkKey, options: TestOptions) -> Finding:
         """Both tests; the labels alone are shown beside, if the suspect gives scores."""
+        calls = close_calls_of(probe, key)
+        found = both_as_one(probe, key, probe.kind, calls, options)
+        if probe.kind == "labels":
+            return found
         alone = dataclasses.replace(options, simulated_keys=0)
-        beside = self._of(probe, key, alone, "labels") if probe.kind == "probabilities" else None
-        return self._of(probe, key, options, probe.kind, beside)
+        return dataclasses.replace(found, beside=both_as_one(probe, key, "labels", calls, alone))
 
-    def _of(
-        self, probe: Probe, key: WatermarkKey, options: TestOptions, kind: AnswerKind, beside: Finding | None = None
-    ) -> Finding:
-        if probe.victim is None:
-            raise InvalidInputError(
-                "with logged answers, what was drawn is computed from the key and the clean victim; pass victim= as "
-                "well, or leave logged= out"
-            )
-        parts = {
-            "tilt": tilt_finding(probe, key, kind, options),
-            "margin": margin_finding(probe, key, kind, int(options.simulated_keys)),
-        }
-        test = combined(parts["tilt"].test, parts["margin"].test)
-        chosen = {name: getattr(key.settings, name) for name in ("strength", "margin")}
-        settings = {**parts["tilt"].settings, **parts["margin"].settings, **chosen}
-        variant = f"{parts['tilt'].variant}-margin"
-        samples = combined_samples(parts["tilt"], parts["margin"])
-        return Finding(test, parts["tilt"].n_probes, variant, settings, samples, beside=beside, parts=parts)
+
+def both_as_one(probe: Probe, key: WatermarkKey, kind: AnswerKind, calls: CloseCalls, options: TestOptions) -> Finding:
+    """Both tests by the suspect's scores, or by its labels alone."""
+    tilt = tilt_finding(probe, key, kind, options)
+    margin = margin_finding(probe, key, kind, int(options.simulated_keys), calls)
+    chosen = {name: getattr(key.settings, name) for name in ("strength", "margin")}
+    return Finding(
+        combined(tilt.test, margin.test),
+        tilt.n_probes,
+        f"{tilt.variant}-margin",
+        {**tilt.settings, **margin.settings, **chosen},
+        combined_samples(tilt, margin),
+        parts={"tilt": tilt, "margin": margin},
+    )
 
 
 register(TiltAndMarginStatistic())
