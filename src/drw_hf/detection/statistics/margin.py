@@ -7,8 +7,10 @@ that was not trained on these answers cannot lean after them.
 a, b and π, and the draws themselves, are computed from the key and the clean victim, never taken from the log: a log
 that says something else is counted as a mismatch and changes nothing. T = Σ r (1[b was drawn] − π) over the logged
 answers that were close calls, where r is how far the suspect leans towards b beyond what the clean answer explains.
-Answers of one message share one number u, so the law is that of Σ f(u) with one independent uniform u per message and
-f(u) = Σ r (1[u < π] − π) over its answers, a step function: K(θ) = Σ log ∫ exp(θ f(u)) du.
+Answers of one message share one number u and count as one: their terms are averaged. So the law is that of Σ f(u) with
+one independent uniform u per message and f(u) the mean of r (1[u < π] − π) over its answers, a step function:
+K(θ) = Σ log ∫ exp(θ f(u)) du. Added up instead, a text that was asked a thousand times would decide alone, and a client
+who asks again where an answer was right would give right draws the greater weight.
 """
 
 from dataclasses import dataclass
@@ -52,6 +54,11 @@ class CloseCalls:
     answers: np.ndarray
     n_logged: int
     n_mismatches: int
+
+    @property
+    def shared_by(self) -> np.ndarray:
+        """How many of the calls depend on the same message as each does."""
+        return np.bincount(self.numbers)[self.numbers]
 
 
 def close_calls_of(probe: Probe, key: WatermarkKey) -> CloseCalls:
@@ -202,7 +209,7 @@ def margin_finding(
     figures = {"n_logged": calls.n_logged, "n_mismatches": calls.n_mismatches, "n_drawn": len(calls.items)}
     if not len(calls.items):  # whether there are any depends on the key, so it is no reason to test something else
         return Finding(NO_EVIDENCE, 0, f"margin-{kind}", figures)
-    law = MarginLaw(leanings(probe, calls, kind), calls.chances, calls.numbers)
+    law = MarginLaw(leanings(probe, calls, kind) / calls.shared_by, calls.chances, calls.numbers)
     samples = law.simulate(n_keys, seed=0) if n_keys else None
     return Finding(law.test(law.statistic(calls.swapped)), len(calls.items), f"margin-{kind}", figures, samples)
 
