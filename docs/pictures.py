@@ -19,7 +19,7 @@ from drw_hf.detection.statistics.margin import MarginLaw
 from drw_hf.detection.statistics.null_law import NullLaw, simulate_null
 from drw_hf.keys.derivation import MARGIN_DRAWS
 from drw_hf.watermark.cosine import is_marked, periodic_signal, perturb
-from drw_hf.watermark.margin import keyed_numbers, swap_chance
+from drw_hf.watermark.margin import between, keyed_numbers, swap_chance
 from drw_hf.watermark.tilt import phases, settings_of, signals
 
 IMAGES = Path(__file__).parent / "images"
@@ -119,7 +119,9 @@ def draw_margin() -> None:
     gaps = rng.uniform(0.0, 0.3, 4000)
     chances = swap_chance(torch.from_numpy(gaps), delta).numpy()
     messages = [bytes(row) for row in rng.integers(0, 256, (len(gaps), 8), dtype=np.uint8)]
-    swapped = keyed_numbers(key.subkey(MARGIN_DRAWS), messages) < chances
+    better, other = np.zeros(len(gaps), int), np.ones(len(gaps), int)
+    *_, chance_of_better = between(better, other, chances)
+    swapped = keyed_numbers(key.subkey(MARGIN_DRAWS), messages) >= chance_of_better
 
     figure = Figure(figsize=(7.6, 3.5), layout="constrained")
     left, right = figure.subplots(1, 2, width_ratios=[1, 1.1])

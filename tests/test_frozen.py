@@ -188,6 +188,34 @@ def test_a_ring_and_a_config_of_the_mark_tilt_are_read():
     assert AutoConfig.from_pretrained(FROZEN / "tilt" / "config").digits == 3
 
 
+@pytest.mark.parametrize("task", MODELS)
+def test_a_key_with_a_margin_draws_close_calls_as_it_did(task):
+    folder, figures = FROZEN / "margin", expected("margin")
+    key, shown = WatermarkKey.from_pretrained(folder / task), figures[task]
+    assert key.commitment() == shown["commitment"]
+    assert {name: getattr(key.settings, name) for name in shown["settings"]} == shown["settings"]
+    model = FROZEN / "served" / f"{task}-model"
+    victim = MODELS[task].from_pretrained(model, key=key, replace_key=True, label_kind="hard").eval()
+    tokenizer = AutoTokenizer.from_pretrained(FROZEN / "protected" / "model")
+    with torch.no_grad():
+        found = victim(**tokenizer(figures["texts"], padding=True, return_tensors="pt")).logits.argmax(-1)
+    assert found.tolist() == shown["drawn"] != shown["undrawn"]
+
+
+@pytest.mark.parametrize("kind", ["scores", "labels"])
+@pytest.mark.parametrize("task", MODELS)
+def test_evidence_of_margin_draws_replays_to_the_same_figures(task, kind):
+    folder = FROZEN / "margin"
+    result = DetectionResult.load(folder / f"{task}-{kind}.json")
+    shown = [result.verdict, result.variant, result.log10_p, result.log10_bound, result.parts, result.beside]
+    assert shown == expected("margin")[f"{task} evidence"][kind] and result.statistic == "drw-tilt-margin-1"
+    found = verify_evidence(
+        folder / f"{task}-{kind}.json", key=WatermarkKey.from_pretrained(folder / f"{task}-large-key")
+    )
+    assert not found.failed, str(found)
+    assert ["committed" in check.name for check in found.open] == [True], str(found)
+
+
 def check_answers(answers, figures):
     for found, frozen in zip(answers, figures, strict=True):
         assert [entry["label"] for entry in found] == [entry["label"] for entry in frozen]

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from drw_hf import KeyRing, WatermarkedModelForSequenceClassification, WatermarkKey, detect
 from drw_hf.detection import Probe
 from drw_hf.detection.statistics import STATISTICS, TestOptions
-from drw_hf.detection.statistics.margin import MarginLaw, close_calls_of
-from drw_hf.detection.statistics.saddlepoint import z_of_log_p
-from drw_hf.detection.statistics.tilt_and_margin import fisher
-from drw_hf.detection.verdict import describe_log
+from drw_hf.detection.statistics.margin import MarginLaw, close_calls_of, leanings
+from drw_hf.detection.statistics.saddlepoint import ExactTest, z_of_log_p
+from drw_hf.detection.statistics.tilt_and_margin import combined, fisher, product_for
+from drw_hf.detection.verdict import Corrections, describe_log, judge
 from drw_hf.errors import InvalidInputError, InvalidKeyError
 from drw_hf.evidence.verify import verify_evidence
 from drw_hf.keys import derivation
@@ -54,7 +54,7 @@ def served_labels(logits, query, key):
 
 
 def by_the_definition(logits, query, key):
-    """What is answered, item by item, in float64: the class of highest ŷ, or the second where u < π."""
+    """What is answered, item by item, in float64: of the two best classes the lower one if u is below its chance."""
     chosen, special = key.settings, set(key.special_token_ids)
     log_y = protect(logits, query, key, OutputOptions(digits=0)).double().numpy()
     answers = log_y.argmax(axis=-1)
@@ -67,15 +67,17 @@ def by_the_definition(logits, query, key):
             b, a = np.argsort(y)[-2:]
             pi = 0.5 * max(0.0, 1.0 - (y[a] - y[b]) / chosen.margin)
             if key.task == TAGS:
-                around = [words[i] if 0 <= i < len(words) else -1 for i in range(place - 2, place + 3)]
+                around = [words[i] if 0 <= i < len(words) else -1 for i in range(place - 1, place + 2)]
             else:
                 order = derivation.token_entries(key.subkey("tilt/margin order"), np.array(sorted(set(words))))
                 ranked = [token for _, token in sorted(zip(order, sorted(set(words)), strict=True))][:3]
                 around = ranked + [-1] * (3 - len(ranked))
             message = np.array(around, "<i4").tobytes()
             digest = hashlib.blake2b(message, digest_size=8, key=key.subkey("tilt/margin draws")).digest()
-            if (int.from_bytes(digest, "little") >> 11) * 2.0**-53 < pi:
-                answers[at] = b
+            chance_of_lower = pi if b < a else 1.0 - pi
+            answers[at] = (
+                min(a, b) if (int.from_bytes(digest, "little") >> 11) * 2.0**-53 < chance_of_lower else max(a, b)
+            )
     return answers
 
 
@@ -149,10 +151,32 @@ def test_neither_padding_nor_the_batch_nor_the_users_beside_it_matter(task):
     ).any()
 
 
-def test_of_a_word_the_two_tokens_on_either_side_decide():
+@given(
+    gap=st.floats(-1.0, 1.0),
+    moved=st.floats(-0.2, 0.2),
+    width=st.floats(0.05, 1.0),
+    number=st.floats(0.0, 1.0, exclude_max=True),
+)
+@settings(max_examples=200, deadline=None)
+def test_where_the_two_best_change_places_the_answer_stays_unless_the_number_lies_between(gap, moved, width, number):
+    def chance_of_class_0(lead):
+        """How likely class 0 is answered that leads class 1 by so much."""
+        first, second = (np.array([0]), np.array([1])) if lead >= 0 else (np.array([1]), np.array([0]))
+        swaps = margin.swap_chance(torch.tensor([abs(lead)], dtype=torch.float64), width).numpy()
+        lower, higher, chance = margin.between(first, second, swaps)
+        assert (lower[0], higher[0]) == (0, 1)
+        assert chance[0] == pytest.approx(np.clip(0.5 * (1.0 + lead / width), 0.0, 1.0)), "it passes through a half"
+        return float(chance[0])
+
+    before, after = chance_of_class_0(gap), chance_of_class_0(gap + moved)
+    assert (number < before) == (number < after) or min(before, after) <= number < max(before, after)
+    assert abs(after - before) <= abs(moved) / (2.0 * width) + 1e-12
+
+
+def test_of_a_word_the_token_on_either_side_decides():
     ids, ends = np.arange(10, 20), np.array([0, 6, 10])
     found = margin.word_windows(ids, ends, np.array([0, 3, 5, 6]))
-    wanted = [[-1, -1, 10, 11, 12], [11, 12, 13, 14, 15], [13, 14, 15, -1, -1], [-1, -1, 16, 17, 18]]
+    wanted = [[-1, 10, 11], [12, 13, 14], [14, 15, -1], [-1, 16, 17]]
     assert [np.frombuffer(one, "<i4").tolist() for one in found] == wanted
 
 
@@ -262,6 +286,28 @@ def test_the_product_of_two_p_values_is_made_a_p_value_again():
     assert fisher(-200.0, -100.0) == pytest.approx(-300.0 + math.log10(1.0 + 300.0 * math.log(10.0)))
 
 
+@pytest.mark.parametrize("p", [0.9, 1e-3, 1e-9, 1e-200])
+def test_how_small_a_product_must_be_is_the_inverse_of_that(p):
+    assert fisher(product_for(math.log(p)) / math.log(10.0), 0.0) == pytest.approx(math.log10(p), rel=1e-9, abs=1e-9)
+
+
+def test_not_detected_needs_tokens_and_draws_enough_for_both_tests_as_one():
+    """z² = U ln(1 + γ²) with γ = 0.3, as for one test; the product of two p-values must be the smaller."""
+
+    def verdict_with(n_effective):
+        nothing = ExactTest(0.0, math.log10(0.5), 0.0, 0.0, 0.0, 1000, n_effective / 2, 0.0, 1.0)
+        both = combined(nothing, nothing)
+        assert (both.n_tokens, both.n_effective) == (2000, n_effective)
+        return judge(both, 1e-3, Corrections(), of_both=True)
+
+    alone = (math.sqrt(-2.0 * math.log(1e-3)) + 1.64) ** 2 / math.log1p(0.09)
+    least = (math.sqrt(-2.0 * product_for(math.log(1e-3))) + 1.64) ** 2 / math.log1p(0.09)
+    assert least > 1.2 * alone
+    assert verdict_with(1.01 * least)[0] == "not detected" and "per token and draw" in verdict_with(1.01 * least)[2]
+    undecided, needed, why = verdict_with(0.5 * least)
+    assert undecided == "undecided" and needed == pytest.approx(4000, abs=1) and "distinct tokens and draws" in why
+
+
 # -- the test of a suspect
 
 
@@ -305,13 +351,13 @@ def test_what_was_drawn_is_computed_from_key_and_victim_and_agrees_with_the_log(
     key = margin_key(task)
     probe = made_up_probe(task, key)
     calls = close_calls_of(probe, key)
-    assert calls.n_mismatches == 0 and calls.n_logged == len(probe.rows) and calls.swapped.any()
-    drawn = np.where(calls.swapped, calls.second, calls.first)
+    assert calls.n_mismatches == 0 and calls.n_logged == len(probe.rows) and (calls.answers != calls.undrawn).any()
+    drawn = np.where(calls.drawn, calls.lower, calls.higher)
     np.testing.assert_array_equal(drawn, probe.logged[calls.items])
     altered = dataclasses.replace(probe, logged=(probe.logged + 1) % 4)
     again = close_calls_of(altered, key)
     assert again.n_mismatches == again.n_logged
-    np.testing.assert_array_equal(again.swapped, calls.swapped)
+    np.testing.assert_array_equal(again.drawn, calls.drawn)
 
 
 @pytest.mark.parametrize("task", TASKS)
@@ -346,7 +392,7 @@ def test_a_reference_that_leans_after_or_against_the_draws_is_refused():
     calls, honest = close_calls_of(probe, key), made_up_probe(TAGS, key, seed=0).victim
     for sign in (1.0, -1.0):
         leaning = np.log(honest.astype(np.float64))
-        leaning[calls.items, calls.second] += sign * 0.6 * (calls.swapped - calls.chances)
+        leaning[calls.items, calls.lower] += sign * 0.6 * (calls.drawn - calls.chances)
         leaning = np.exp(leaning + 0.2 * np.random.default_rng(5).normal(size=leaning.shape))
         crafted = (leaning / leaning.sum(axis=1, keepdims=True)).astype(np.float32)
         with pytest.raises(InvalidInputError, match=r"the reference (follows|leans against) the key"):
@@ -354,6 +400,35 @@ def test_a_reference_that_leans_after_or_against_the_draws_is_refused():
     noise = np.exp(np.log(honest) + 0.2 * np.random.default_rng(6).normal(size=honest.shape))
     innocent = (noise / noise.sum(axis=1, keepdims=True)).astype(np.float32)
     assert detect(dataclasses.replace(probe, reference=innocent), key=key).verdict != "detected"
+
+
+def repeated(probe, texts):
+    """A probe of sentences with some of its texts asked once more."""
+    ids = [probe.input_ids[probe.offsets[text] : probe.offsets[text + 1]] for text in texts]
+    offsets = np.concatenate([probe.offsets, probe.offsets[-1] + np.cumsum([len(row) for row in ids])])
+    more = {name: np.concatenate([getattr(probe, name), getattr(probe, name)[texts]]) for name in
+            ("suspect", "victim", "logged", "places")}  # fmt: skip
+    words = np.concatenate([probe.input_ids, *ids])
+    rows = np.arange(len(offsets) - 1)
+    return dataclasses.replace(
+        probe, input_ids=words, token_type_ids=np.zeros_like(words), offsets=offsets, rows=rows, **more
+    )
+
+
+def test_answers_of_one_message_count_once_however_often_it_was_asked():
+    """Of an innocent: who asks a hundred times more where the draw went its way shows no more than before."""
+    key = margin_key()
+    probe = made_up_probe(SENTENCES, key)
+    test = STATISTICS.get("drw-margin-1").test
+    calls = close_calls_of(probe, key)
+    agrees = calls.items[probe.suspect[calls.items].argmax(1) == calls.answers[calls.items]]
+    often = repeated(probe, np.repeat(agrees, 100))
+    again = close_calls_of(often, key)
+    assert again.numbers.max() == calls.numbers.max(), "no message more"
+    once, many = (test(one, key, TestOptions()).test for one in (probe, often))
+    assert abs(many.z_score - once.z_score) < 0.5
+    added_up = MarginLaw(leanings(often, again, "probabilities"), again.chances, again.numbers)
+    assert added_up.test(added_up.statistic(again.drawn)).z_score > once.z_score + 3.0, "added up they would"
 
 
 @pytest.mark.parametrize("task", TASKS)

@@ -4,6 +4,7 @@ Everything is trained from scratch on the package's own corpus, with fixed seeds
 student of its soft and one of its hard labels, and an innocent model; the rest is marked slow.
 """
 
+import dataclasses
 import functools
 
 import datasets
@@ -110,6 +111,26 @@ def test_keys_that_did_not_mark_it_give_uniform_p_values(theft, student, innocen
     probe = find(theft, model).probe
     values = [detect(probe, key=theft.key(secret=i.to_bytes(32, "big"))).p_value for i in range(200)]
     assert stats.kstest(values, "uniform").pvalue > 1e-3
+
+
+def test_margin_draws_betray_who_learned_them_by_scores_and_by_labels_alone(theft, innocent, folder):
+    """Tilt with close calls drawn, and the log of what was served: each of the two tests finds it by itself."""
+    asked = dataclasses.replace(theft, queries=theft.new_text(1500))
+    chosen = {"mark": "tilt", "target": None, "strength": 0.3, "temperature": 1.5, "margin": 0.3}
+    key = theft.key(**chosen)
+    service = theft.protected(key, "hard")
+    student = steal(asked, service, folder, epochs=6, label_kind="hard")
+    rows = asked.queries.select_columns("tokens")
+    served = label_with_teacher(service, rows, theft.tokenizer, progress=False)["teacher_labels"][:]
+    found = find(theft, student, rows, key=key, logged=served)
+    assert found.statistic == "drw-tilt-margin-1" and found.settings["n_mismatches"] == 0
+    for part in ("tilt", "margin"):
+        assert found.parts[part]["log10_bound"] < -6.0
+    assert found.beside["log10_bound"] < -6.0, "its labels alone"
+    assert found.log10_bound < found.parts["margin"]["log10_bound"], "both say more than either"
+    assert find(theft, innocent, rows, key=key, logged=served).p_value > 1e-3
+    other = theft.key(**chosen, secret=bytes(32))
+    assert detect(found.probe, key=other).p_value > 1e-3, "under another key other answers were drawn"
 
 
 def test_labels_alone_betray_a_hard_student_but_not_a_soft_one(theft, student):

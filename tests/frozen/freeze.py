@@ -28,6 +28,7 @@ from small_models import WORDS, make_key, make_model, make_tokenizer, make_victi
 from test_detect import make_case
 from test_detect import make_key as make_large_key
 from test_identify import make_probe, make_ring
+from test_margin import made_up_probe, margin_key
 from test_tilt_statistic import as_labels
 from test_tilt_statistic import make_key as make_tilt_key
 from test_tilt_statistic import make_probe as make_tilt_probe
@@ -331,6 +332,35 @@ def freeze_tilt(folder):
     write_json(folder / "expected.json", expected)
 
 
+def freeze_margin(folder):
+    """Keys with a margin, what the models of ``served`` answer under them, and evidence that goes by their log."""
+    folder.mkdir()
+    tokenizer = make_tokenizer()
+    texts = [" ".join(row) for row in np.random.default_rng(0).choice(WORDS, (60, 6)).tolist()]
+    expected = {"texts": texts}
+    for task in ("sequence-classification", "token-classification"):
+        model = make_model(task)
+        settings = {"strength": 0.3, "temperature": 1.4, "budget": 0.3, "margin": 0.9, "margin_budget": 0.1}
+        key = make_key(model, tokenizer=tokenizer, secret=SECRET, mark="tilt", **settings)
+        key.save_pretrained(folder / task)
+        served = {}
+        for name, one in {"drawn": key, "undrawn": key.replace(settings=key.settings.replace(margin=0.0))}.items():
+            victim = make_victim(task, key=one, label_kind="hard", model=model)
+            with torch.no_grad():
+                served[name] = victim(**tokenizer(texts, padding=True, return_tensors="pt")).logits.argmax(-1).tolist()
+        expected[task] = {"commitment": key.commitment(), "settings": settings, **served}
+        expected[f"{task} evidence"] = {}
+        large = margin_key(task, secret=SECRET)
+        large.save_pretrained(folder / f"{task}-large-key")
+        for kind in ("scores", "labels"):
+            probe = made_up_probe(task, large, n_texts=200, follows=0.5)
+            result = detect(as_labels(probe) if kind == "labels" else probe, key=large, looks=2)
+            result.save(folder / f"{task}-{kind}.json")
+            figures = [result.verdict, result.variant, result.log10_p, result.log10_bound, result.parts, result.beside]
+            expected[f"{task} evidence"][kind] = figures
+    write_json(folder / "expected.json", expected)
+
+
 def test_freeze(hub, tmp_path, monkeypatch):
     monkeypatch.setattr(sealing, "COST", 2**17)  # as users' files are sealed, not as other tests seal theirs
     parts = {
@@ -347,6 +377,7 @@ def test_freeze(hub, tmp_path, monkeypatch):
         "ledger": freeze_ledger,
         "tilt": freeze_tilt,
         "tilt-evidence": freeze_tilt_evidence,
+        "margin": freeze_margin,
     }
     for name, freeze in parts.items():
         if not (FROZEN / name).exists():

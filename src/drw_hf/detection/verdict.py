@@ -26,6 +26,7 @@ from .statistics.margin import margin_finding
 from .statistics.saddlepoint import ExactTest, corrected, tokens_needed
 from .statistics.spectra import NO_SPECTRUM
 from .statistics.tilt import tilt_test
+from .statistics.tilt_and_margin import product_for
 
 SMALLEST_EFFECT = 0.3  # the mark over the spread per token that a "not detected" must have been able to find
 SUGGESTIVE = 0.05
@@ -85,7 +86,7 @@ def verdict_on(
     if found.null_samples is not None and spectrum_by is not None:
         snr_p = spectrum_by.p_value(spectrum, key, min(len(found.null_samples), _MOST_KEYS_FOR_P_SNR))
     test = found.test
-    verdict, needed, explanation = judge(test, level, corrections)
+    verdict, needed, explanation = judge(test, level, corrections, of_both=bool(found.parts))
     if found.beside is not None:
         explanation = f"{explanation} {compare(test, found.beside.test, level, corrections)}"
     if found.parts:
@@ -139,22 +140,31 @@ def _shown(finding: Finding) -> dict[str, Any]:
     return {"variant": finding.variant, **{name: getattr(finding.test, name) for name in names}}
 
 
-def judge(test: ExactTest, level: float, corrections: Corrections) -> tuple[Verdict, int | None, str]:
-    """The verdict, how many distinct tokens an undecided one would need, and a sentence that says why."""
+def judge(
+    test: ExactTest, level: float, corrections: Corrections, of_both: bool = False
+) -> tuple[Verdict, int | None, str]:
+    """The verdict, how many distinct tokens an undecided one would need, and a sentence that says why.
+
+    ``of_both`` says that it is a test of tilt and of margin draws, which goes by tokens and by draws.
+    """
+    terms = "distinct tokens and draws" if of_both else "distinct tokens"
     if corrections.correct(test.log10_bound) <= math.log10(level):
         return "detected", None, f"An unrelated model would look this marked with a chance below {level:g}."
     wanted = level / (corrections.keys_tried * corrections.suspects_tested * corrections.looks)
     if corrections.correct(test.log10_p) < math.log10(SUGGESTIVE):
         needed = math.ceil(tokens_needed(test, wanted) * test.n_tokens)
-        leaning = f"about {needed} distinct tokens like these would decide (there were {test.n_tokens})."
+        leaning = f"about {needed} {terms} like these would decide (there were {test.n_tokens})."
         return "undecided", needed, f"The answers lean towards the key, but not beyond doubt; {leaning}"
     # What a mark of the smallest effect needs to be found 19 times in 20 (z² = U ln(1 + γ²)), against what there was.
-    least = (math.sqrt(-2.0 * math.log(wanted)) + 1.64) ** 2 / math.log1p(SMALLEST_EFFECT**2)
+    # Where two tests are one, the product of their p-values must be the smaller.
+    log_wanted = product_for(math.log(wanted)) if of_both else math.log(wanted)
+    least = (math.sqrt(-2.0 * log_wanted) + 1.64) ** 2 / math.log1p(SMALLEST_EFFECT**2)
     if test.n_effective < least:
         needed = math.ceil(least / max(test.n_effective, 1.0) * test.n_tokens)
-        few = f"{test.n_tokens} distinct tokens are too few to find a faint mark; about {needed} would do."
+        few = f"{test.n_tokens} {terms} are too few to find a faint mark; about {needed} would do."
         return "undecided", needed, few
-    shown = f"a mark of {SMALLEST_EFFECT:g} standard deviations per token would most likely have shown."
+    each = "token and draw" if of_both else "token"
+    shown = f"a mark of {SMALLEST_EFFECT:g} standard deviations per {each} would most likely have shown."
     return "not detected", None, f"The answers show no sign of the key; {shown} Fainter ones may need more."
 
 

@@ -13,8 +13,9 @@ classes, among them students of *other* keys, tested by scores, by labels alone 
     python -m drw_hf.experiments.calibration --mark tilt --output docs/results/calibration-tilt.jsonl
 
 With ``--mark margin`` it is asked of the draws of close calls and of both tests as one, with keys that have a margin:
-the two best classes, the chance and the draw are computed anew for every key. There a log that left out what was
-answered wrongly is tested as well: it must not be, and the table shows what would come of it::
+the two best classes, the chance and the draw are computed anew for every key. Two logs that depend on what was
+answered are tested as well, and the last lines say what comes of it: one that left out wrong answers, and that of a
+client who asked more where answers were right::
 
     python -m drw_hf.experiments.calibration --mark margin --output docs/results/calibration-margin.jsonl
 
@@ -34,13 +35,12 @@ import numpy as np
 from datasets import Dataset
 
 from ..detection.probing import Probe
-from ..detection.statistics import TestOptions
 from ..detection.statistics.exact import amplitudes_of
 from ..detection.statistics.margin import close_calls_of, margin_finding
 from ..detection.statistics.null_law import NullLaw
 from ..detection.statistics.saddlepoint import ExactTest
 from ..detection.statistics.tilt import TiltLaw, tilt_amplitudes_of
-from ..detection.statistics.tilt_and_margin import both_as_one
+from ..detection.statistics.tilt_and_margin import combined
 from ..keys import WatermarkKey
 from ..keys.choices import LABEL_KINDS, AnswerKind, LabelKind, Task
 from ..watermark.tilt import signals
@@ -67,7 +67,13 @@ TILT_VARIANTS = ("scores", "labels alone", "scores without the victim")
 KINDS: dict[AnswerKind, str] = {"probabilities": "scores", "labels": "labels"}
 MARGIN_VARIANTS = tuple(f"{test} by {form}" for test in ("margin", "both") for form in KINDS.values())
 FILTERED = "margin by scores, of a log without wrong answers"
-N_FILTERED = 200  # keys
+AGAIN = "margin by scores, of a client who asks again where answers were right"
+N_FILTERED = 200  # keys with which logs are tested that were chosen by their answers
+N_VARIANTS = 4  # of a text, that such a client asks
+CHOSEN_LOGS = {
+    FILTERED: "Of a log without what was answered wrongly, which is no log to test by",
+    AGAIN: f"Of a client who asks {N_VARIANTS} variants of a text more where all answers about it were right",
+}
 MARGIN = 0.2
 MARKS = ("cosine", "tilt", "margin")
 
@@ -237,30 +243,80 @@ def measure_margin(innocent: Innocent, folder: str, n_keys: int) -> Record:
     case, theft = innocent.case, tilt_theft(innocent.case, folder)
     model = innocent.trained(theft, folder)
     keys = [tilt_key(theft, secrets.token_bytes(32), MARGIN) for _ in range(n_keys)]
-    gold = theft.unseen["tags" if case.task == TAGGER else "label"]
-    probe = theft.probe(model, theft.unseen, keys[0], folder, gold=gold)
-    assert probe.gold is not None  # it was just given
-    probe, right = dataclasses.replace(probe, gold=None, logged=np.zeros(len(probe.rows), np.int64)), probe.gold
+    probe, right = asked_for_a_log(theft, theft.unseen, model, keys[0], folder)
     record: Record = {"task": case.task, "classes": len(case.labels), "n_keys": n_keys}
+    amplitudes = {kind: tilt_amplitudes_of(probe, keys[0], kind) for kind in KINDS}  # which no key has a part in
+    laws = {kind: TiltLaw(found.A, keys[0].settings) for kind, found in amplitudes.items()}
     found: dict[str, list[ExactTest]] = {variant: [] for variant in MARGIN_VARIANTS}
     for key in keys:
         calls = close_calls_of(probe, key)
         for kind, form in KINDS.items():
-            both = both_as_one(probe, key, kind, calls, TestOptions())
-            found[f"both by {form}"].append(both.test)
-            found[f"margin by {form}"].append(both.parts["margin"].test)
+            tilt = laws[kind].test(laws[kind].statistic(signals(key, amplitudes[kind].token_ids)))
+            drawn = margin_finding(probe, key, kind, calls=calls).test
+            found[f"margin by {form}"].append(drawn)
+            found[f"both by {form}"].append(combined(tilt, drawn))
     for variant, results in found.items():
         record[variant] = {
             "p_values": rounded(result.p_value for result in results),
             "p_bounds": rounded(result.p_bound for result in results),
         }
-    scores = []
-    for key in keys[:N_FILTERED]:
-        served = close_calls_of(probe, key).answers
-        filtered = dataclasses.replace(probe, logged=np.where(served == right, served, -1))
-        scores.append(margin_finding(filtered, key, "probabilities").test.z_score)
-    record[FILTERED] = {"mean_z": float(np.mean(scores)), "share_below_0.001": float(np.mean(np.array(scores) > 3.09))}
+    logs = {FILTERED: (probe, right), AGAIN: asked_for_a_log(theft, with_variants(theft), model, keys[0], folder)}
+    for what, (asked, gold) in logs.items():
+        chosen = without_wrong_answers if what == FILTERED else asked_again
+        scores = [chosen_by_answers(asked, gold, key, chosen) for key in keys[:N_FILTERED]]
+        high = float(np.mean(np.array(scores) > 3.09))
+        record[what] = {"mean_z": float(np.mean(scores)), "share_below_0.001": high}
     return record
+
+
+def asked_for_a_log(
+    theft: Theft, rows: Dataset, model: Any, key: WatermarkKey, folder: str
+) -> tuple[Probe, np.ndarray]:
+    """What a model and the victim say of rows, all of which are in the log, and the right answers."""
+    probe = theft.probe(model, rows, key, folder, gold=rows["tags" if theft.task == TAGGER else "label"])
+    assert probe.gold is not None  # it was just given
+    return dataclasses.replace(probe, gold=None, logged=np.zeros(len(probe.rows), np.int64)), probe.gold
+
+
+def chosen_by_answers(
+    probe: Probe, right: np.ndarray, key: WatermarkKey, in_log: Callable[[Probe, np.ndarray], np.ndarray]
+) -> float:
+    """The z of the margin test, with a log that holds answers by what they were."""
+    served = close_calls_of(probe, key).answers
+    log = np.where(in_log(probe, served == right), served, -1)
+    return margin_finding(dataclasses.replace(probe, logged=log), key, "probabilities").test.z_score
+
+
+def without_wrong_answers(_: Probe, right: np.ndarray) -> np.ndarray:
+    """A log from which wrong answers were taken out."""
+    return right
+
+
+def asked_again(probe: Probe, right: np.ndarray) -> np.ndarray:
+    """The log of a client who asks a text again, in other words, where every answer about it was right.
+
+    The texts come first in the probe, then all variants of them, in the same order each time.
+    """
+    n = probe.n_texts // (1 + N_VARIANTS)
+    wrong = np.zeros(probe.n_texts, dtype=bool)
+    wrong[probe.rows[~right]] = True
+    return (probe.rows < n) | ~wrong[probe.rows % n]
+
+
+def with_variants(theft: Theft) -> Dataset:
+    """The unseen texts, and of each some variants: one word of it stands twice, where a typist would not notice."""
+    rng = np.random.default_rng(0)
+    rows = list(theft.unseen)
+    more = [dict(row) for row in rows]
+    for _ in range(N_VARIANTS):
+        for row in rows:
+            words = row["tokens"] if theft.task == TAGGER else row["text"].split()
+            order = sorted([*range(len(words)), int(rng.integers(len(words)))])
+            if theft.task == TAGGER:
+                more.append({name: [row[name][place] for place in order] for name in ("tokens", "tags")})
+            else:
+                more.append({**row, "text": " ".join(words[place] for place in order)})
+    return Dataset.from_list(more, features=theft.unseen.features)
 
 
 def measure_tilt(innocent: Innocent, folder: str, n_keys: int) -> Record:
@@ -302,13 +358,14 @@ def tilt_report(output: Path, variants: Sequence[str] = TILT_VARIANTS) -> str:
         ranges = {f"≤ {level}": f"{low:.4%} to {high:.4%}" for level, (low, high) in within.items()}
         rows.append({"": "99.9 % of honest tests give", **ranges})
         parts.append(f"{name[0].upper()}{name[1:]} ({len(group)}):\n\n{table(rows)}")
-    filtered = [record[FILTERED]["mean_z"] for record in records if FILTERED in record]
-    if filtered:
-        parts.append(
-            "Of a log without what was answered wrongly, which is no log to test by, the mean z of the "
-            f"{len(filtered)} innocent models is {np.mean(filtered):.1f}; it runs from {min(filtered):.1f} to "
-            f"{max(filtered):.1f}."
-        )
+    for what, words in CHOSEN_LOGS.items():
+        mean_z = [record[what]["mean_z"] for record in records if what in record]
+        high = [record[what]["share_below_0.001"] for record in records if what in record]
+        if mean_z:
+            parts.append(
+                f"{words}, the mean z of the {len(mean_z)} innocent models is {np.mean(mean_z):.2f}; it runs from "
+                f"{min(mean_z):.2f} to {max(mean_z):.2f}, and p ≤ 0.001 in {np.mean(high):.2%} of the tests."
+            )
     return "\n\n".join(parts) + "\n"
 
 

@@ -10,18 +10,20 @@ the log, and on unseen text.
 
 import dataclasses
 import functools
+import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from datasets import ClassLabel, Dataset, List
+from datasets import ClassLabel, Dataset, List, concatenate_datasets
 
 from ..asking.labelling import LABELS, PROBABILITIES
 from ..detection.probing import Probe
 from ..detection.statistics import TestOptions
 from ..detection.statistics.tilt_and_margin import TiltAndMarginStatistic
+from ..keys.files import write_atomically
 from ..planning.margin_costs import MarginCosts
 from ..planning.tilt_costs import TiltCosts
 from ..planning.tilt_traffic import LEAST_KEYS, observe_tilt_traffic
@@ -39,12 +41,14 @@ MARGIN_BUDGET = 0.1
 MARKED_SHARE = 0.1  # of the queries, where a thief has gold labels for the others
 NOTHING_DONE, VOTES, CLEANS = "nothing", "majority vote per word", "drops what 5 folds contradict"
 RELABELS, MIXES = {2: "relabels by 2 folds", 5: "relabels by 5 folds"}, "10 % marked, rest gold"
+LOGGED = 3  # variants of every text that the owner tests by, to save time
 EVERYWHERE = 4  # words of a text to each one that is put into it, by a thief who knows how draws are made
 ASKS = {
     **{f"asks {k} near-duplicates, one word more": (k, None) for k in (3, 10)},
     **{f"asks {k} near-duplicates, a word in every fourth place": (k, EVERYWHERE) for k in (3, 10)},
 }
 HARD: Any = {"label_kind": "hard"}
+FOLDER = "margins"  # where students and what folds say are kept, for tests to be done anew
 
 
 # -- what thieves do
@@ -54,8 +58,8 @@ HARD: Any = {"label_kind": "hard"}
 class Theft:
     """What a student learns from, and what the owner has logged: texts with the answers to them.
 
-    Of near-duplicates the log holds all variants, one of each text here; ``in_common`` is what an owner who sees them
-    side by side makes of them: the texts that they are variants of, with what was answered most often.
+    Of near-duplicates the log holds all variants, here three of each text; ``in_common`` is what an owner who sees
+    them side by side makes of them: the texts that they are variants of, with what was answered most often.
     """
 
     learnt: Dataset
@@ -70,9 +74,9 @@ def steal(case: Case, thief: str) -> Theft:
         k, step = ASKS[thief]
         variants = [with_inserted_words(case, texts, seed, step) for seed in range(k)]
         answered = [case.served(variant.rows, **HARD) for variant in variants]
-        voted = majority([variant.without(rows) for variant, rows in zip(variants, answered, strict=True)])
+        voted = majority([variant.without(rows[LABELS]) for variant, rows in zip(variants, answered, strict=True)])
         learnt = labelled(case, texts, voted)
-        return Theft(learnt, answered[0], in_common=learnt)
+        return Theft(learnt, concatenate_datasets(answered[:LOGGED]), in_common=learnt)
     if thief == MIXES:
         n = round(MARKED_SHARE * len(texts))
         marked = case.served(texts.select(range(n)), **HARD)
@@ -142,13 +146,19 @@ def majority(answers: Sequence[Sequence[Any]]) -> list[Any]:
 class Variants:
     """Texts with words put into them, and where these stand."""
 
-    rows: Dataset
-    places: list[set[int]]
+    column: str
+    words: Sequence[Sequence[str]]
+    places: Sequence[set[int]]
+    by_word: bool
 
-    def without(self, answers: Dataset) -> list[Any]:
-        """The answers to the words of the texts themselves."""
-        labels = answers[LABELS]
-        if np.ndim(labels[0]) == 0:
+    @property
+    def rows(self) -> Dataset:
+        """The texts, to be asked about."""
+        return Dataset.from_dict({self.column: self.words if self.by_word else [" ".join(row) for row in self.words]})
+
+    def without(self, labels: Sequence[Any]) -> list[Any]:
+        """Of the labels of these texts, those of the texts themselves, or of their words."""
+        if not self.by_word:
             return list(labels)
         return [
             [label for place, label in enumerate(row) if place not in inserted]
@@ -158,10 +168,20 @@ class Variants:
 
 def with_inserted_words(case: Case, texts: Dataset, seed: int, step: int | None = None) -> Variants:
     """Every text with a word of another one put somewhere into it, or one before each ``step`` of its words."""
-    rng = np.random.default_rng(seed)
-    column = case.setting.task.columns[0]
-    words = [list(row) if case.by_word else row.split() for row in texts[column]]
+    words = words_of(case, texts)
     pool = sorted({word for row in words for word in row})
+    return with_words(case, words, pool, np.random.default_rng(seed), step)
+
+
+def words_of(case: Case, texts: Dataset) -> list[list[str]]:
+    """The words of every text."""
+    return [list(row) if case.by_word else row.split() for row in texts[case.setting.task.columns[0]]]
+
+
+def with_words(
+    case: Case, words: Sequence[Sequence[str]], pool: Sequence[str], rng: np.random.Generator, step: int | None = None
+) -> Variants:
+    """Every text with a word of a pool put somewhere into it, or one before each ``step`` of its words."""
     more, places = [], []
     for row in words:
         wanted = {int(rng.integers(len(row) + 1))} if step is None else set(range(0, len(row) + 1, step))
@@ -170,15 +190,18 @@ def with_inserted_words(case: Case, texts: Dataset, seed: int, step: int | None 
         for place in range(len(row) + 1):
             if place in wanted:
                 inserted.add(len(changed))
-                changed.append(pool[rng.integers(len(pool))])
+                changed.append(pool[int(rng.integers(len(pool)))])
             changed += row[place : place + 1]
         more.append(changed)
         places.append(inserted)
-    return Variants(Dataset.from_dict({column: more if case.by_word else [" ".join(row) for row in more]}), places)
+    return Variants(case.setting.task.columns[0], more, places, case.by_word)
 
 
 def out_of_fold(case: Case, rows: Dataset, n_folds: int) -> list[Any]:
-    """What students of the other folds say of every row."""
+    """What students of the other folds say of every row; kept, since two thieves want to know."""
+    kept = case.folder(FOLDER) / f"{n_folds} folds.json"
+    if kept.exists():
+        return json.loads(kept.read_text())
     said: list[Any] = [None] * len(rows)
     fold_of = np.random.default_rng(0).permutation(len(rows)) % n_folds
     for fold in range(n_folds):
@@ -187,6 +210,7 @@ def out_of_fold(case: Case, rows: Dataset, n_folds: int) -> list[Any]:
         answers = case.shop.answers(case.setting, student, rows.select(inside))[LABELS]
         for place, answer in zip(inside.tolist(), answers, strict=True):
             said[place] = answer
+    write_atomically(kept, json.dumps(said).encode())
     return said
 
 
@@ -196,7 +220,7 @@ def out_of_fold(case: Case, rows: Dataset, n_folds: int) -> list[Any]:
 def measure_student(case: Case, thief: str) -> Record:
     """A thief's student, tested on the log and on unseen text."""
     theft = steal(case, thief)
-    student = case.student(theft.learnt, "hard")
+    student = case.kept(f"{FOLDER}/{thief}", lambda: case.student(theft.learnt, "hard"))
     chosen = settings_of(case.key)
     probe, accuracy = case.against_victim(student, "unseen")
     record: Record = {"strength": chosen.strength, "margin": chosen.margin, "accuracy": round(accuracy, 2)}
@@ -255,8 +279,8 @@ def measure_cost(case: Case) -> Record:
 
 def thieves_of(setting: Setting) -> list[str]:
     """Who steals from a setting; words of sentences carry no labels that could be voted on."""
-    names = [NOTHING_DONE, MIXES, *ASKS, CLEANS, *RELABELS.values()]
-    return [*names, VOTES] if setting.task.kind == "token-classification" else names
+    votes = [VOTES] if setting.task.kind == "token-classification" else []
+    return [NOTHING_DONE, *votes, MIXES, CLEANS, *RELABELS.values(), *ASKS]
 
 
 def measurements(shop: Workshop, names: Sequence[str]) -> Iterator[Measurement]:

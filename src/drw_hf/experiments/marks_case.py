@@ -10,7 +10,7 @@ from typing import Any
 
 from datasets import Dataset
 
-from ..asking.models import PROTECTED
+from ..asking.models import PLAIN, PROTECTED
 from ..detection.probing import Probe, probe_suspect
 from ..keys.choices import LabelKind
 from ..keys.files import write_atomically
@@ -24,6 +24,7 @@ from .marks_work import WHERE, Workshop, accuracy_of, labels_alone
 from .measurements import Measurement, command_parser, measure_missing
 from .scoring import tested
 from .theft import distil
+from .work import written_whole
 
 _FITTED = ("strength", "temperature", "budget", "margin", "margin_budget")
 
@@ -93,6 +94,20 @@ class Case:
         self.shop.train(self.setting, training, self.seed, distil, model, self.tokenizer, answers, **learnt)
         return model.eval()
 
+    def folder(self, name: str) -> Path:
+        """Where something of this victim and seed is kept."""
+        folder = self.shop.folder / self.setting.name / f"{name} {self.seed}"
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
+
+    def kept(self, name: str, make: Callable[[], Any]) -> Any:
+        """A model that is made once, and loaded from then on."""
+        path = self.shop.folder / self.setting.name / f"{name} {self.seed}"
+        if not path.exists():
+            with written_whole(path) as folder:
+                make().save_pretrained(folder)
+        return PLAIN[self.setting.task.kind].from_pretrained(path).eval()
+
     def probe(self, suspect: Any, texts: Dataset, **options: Any) -> Probe:
         """What somebody says of texts, and their words."""
         asking = self.shop.asking(self.setting)
@@ -134,5 +149,6 @@ def run_cases(
         if options.data is None or options.work is None:
             parser.error("--data and --work are needed: the data sets, and what experiments.marks made of them")
         shop = Workshop(load_settings(options.encoder), options.work, options.data)
-        measure_missing(options.output, lambda _: make(shop, options.settings or [*shop.settings]))
+        wanted = options.settings or [*shop.settings]
+        measure_missing(options.output, lambda _: make(shop, wanted), options.work / options.output.stem)
     options.output.with_suffix(".md").write_text(report(options.output), encoding="utf-8")

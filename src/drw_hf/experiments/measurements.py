@@ -44,13 +44,16 @@ class _Bench:
         return measurement.measure()
 
 
-def measure_missing(output: Path, make: Callable[[str], Iterable[Measurement]]) -> None:
-    """Measure whatever the output does not hold yet; ``make`` gets a folder for what measurements write meanwhile."""
+def measure_missing(output: Path, make: Callable[[str], Iterable[Measurement]], meet_in: Path | None = None) -> None:
+    """Measure whatever the output does not hold yet; ``make`` gets a folder for what measurements write meanwhile.
+
+    Processes that are given the same folder to meet in share the measurements.
+    """
     output.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
         measurements = list(make(folder))
         named_by = tuple(dict.fromkeys(field for measurement in measurements for field in measurement.about))
-        run = Run(_Bench(Path(folder)), measurements, output, named_by=named_by)
+        run = Run(_Bench(meet_in or Path(folder)), measurements, output, named_by=named_by)
         run.forget_failures()
         work_through(run)
         run.check_finished()

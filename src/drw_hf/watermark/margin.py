@@ -4,10 +4,12 @@ For hard answers of the mark tilt. a and b are the two best classes of the calib
 far apart they are: b is answered with chance π = ½·max(0, 1 − d/δ), by a keyed number of the text. Who is asked loses
 next to nothing, since the two were nearly as likely; who has logged the answers knows which way every draw fell.
 
-The number depends on little of a text: of a tagger's word on the tokens around it, of a sentence on the few words
-that a keyed order puts first. One word more draws the four words around it anew, or a sentence of n words with chance
-3/(n + 1). Asking near-duplicates and taking the majority then mostly asks for the same draws again, unless they differ
-everywhere.
+Texts that are much alike are mostly answered alike, so that asking near-duplicates and taking the majority gains a
+thief little. First, the number depends on little of a text: of a tagger's word on the tokens around it, of a sentence
+on the few words that a keyed order puts first. One word more draws the two words beside it anew, or a sentence of n
+words with chance 3/(n + 1). Second, the number u decides between two classes, whichever of them is ahead: the one of
+the lower number is answered if u is below *its* chance. This chance passes through a half where the two change places,
+so that the answer stays unless u lies in between.
 """
 
 import hashlib
@@ -19,7 +21,7 @@ from torch import Tensor
 
 from ..keys.derivation import to_unit_interval, token_entries
 
-NEIGHBOURS = 2  # tokens on either side of a tagger's word that its draw depends on
+NEIGHBOURS = 1  # tokens on either side of a tagger's word that its draw depends on
 WORDS = 3  # words of a sentence that its draw depends on
 _NOBODY = -1  # stands where a text has no token any more
 
@@ -41,6 +43,15 @@ def swap_chance(gap: Tensor, margin: Tensor | float) -> Tensor:
     """π = ½·max(0, 1 − d/δ), and 0 where δ is 0."""
     margin = torch.as_tensor(margin, dtype=gap.dtype, device=gap.device)
     return torch.where(margin > 0, 0.5 * (1.0 - gap / margin.clamp_min(1e-300)).clamp_min(0.0), 0.0)
+
+
+def between(first: np.ndarray, second: np.ndarray, chance: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The two best classes by their numbers, lower and higher, and the chance that the lower one is answered.
+
+    The lower class is answered if the keyed number is below its chance, else the higher one.
+    """
+    lower, higher = np.minimum(first, second), np.maximum(first, second)
+    return lower, higher, np.where(lower == second, chance, 1.0 - chance)
 
 
 def draw_messages(

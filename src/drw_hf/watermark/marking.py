@@ -14,7 +14,7 @@ from ..keys.derivation import DRAWS, MARGIN_DRAWS, MARGIN_ORDER
 from ..keys.frames import forgets_locals
 from ..keys.key import WatermarkKey
 from ..keys.settings import MARKS, MarkSettings
-from .margin import draw_messages, keyed_numbers
+from .margin import between, draw_messages, keyed_numbers
 from .mark import Mark, RingUsers, by_group
 from .rounding import rounded
 from .sampling import draw, hard_output, keyed_uniforms, text_messages
@@ -129,9 +129,9 @@ def _decided(log_y: Tensor, query: Query, view: TokenView, keys: Keys, mark: Mar
     calls = mark.close_calls(log_y, _settings(keys))
     if calls is None:
         return log_y.argmax(dim=-1)
-    labels, second, chance = calls
+    labels, _, swaps = calls
     ordinary = view.ordinary.cpu()
-    drawn = ((chance > 0.0) & (ordinary if task == "token-classification" else ordinary.any(dim=-1))).numpy()
+    drawn = ((swaps > 0.0) & (ordinary if task == "token-classification" else ordinary.any(dim=-1))).numpy()
     if not drawn.any():
         return labels.to(log_y.device)
     rows = np.flatnonzero(drawn.reshape(len(drawn), -1).any(axis=1))
@@ -143,9 +143,11 @@ def _decided(log_y: Tensor, query: Query, view: TokenView, keys: Keys, mark: Mar
     counts = drawn[rows].reshape(len(rows), -1).sum(axis=1)
     of_rows = zip(_subkeys(keys, MARGIN_DRAWS, rows), counts, strict=True)
     draw_keys = [draw_key for draw_key, count in of_rows for _ in range(count)]
-    swapped = torch.zeros(drawn.shape, dtype=torch.bool)
-    swapped[torch.from_numpy(drawn)] = torch.from_numpy(keyed_numbers(draw_keys, messages)) < chance[drawn]
-    return torch.where(swapped, second, labels).to(log_y.device)
+    lower, higher, chance = between(*(of_items[drawn].numpy() for of_items in calls))
+    labels[torch.from_numpy(drawn)] = torch.from_numpy(
+        np.where(keyed_numbers(draw_keys, messages) < chance, lower, higher)
+    )
+    return labels.to(log_y.device)
 
 
 def _subkeys(keys: Keys, domain: str, rows: np.ndarray) -> list[bytes]:

@@ -4,15 +4,18 @@ The service of a key with a margin draws between the two best classes by a keyed
 (:mod:`drw_hf.watermark.margin`). Which way a draw fell is known to nobody without the key and the log, so a suspect
 that was not trained on these answers cannot lean after them.
 
-a, b and π, and the draws themselves, are computed from the key and the clean victim, never taken from the log: a log
-that says something else is counted as a mismatch and changes nothing. T = Σ r (1[b was drawn] − π) over the logged
-answers that were close calls, where r is how far the suspect leans towards b beyond what the clean answer explains.
+The two best classes, the chance π of the one with the lower number, and the draws themselves are computed from the key
+and the clean victim, never taken from the log: a log that says something else is counted as a mismatch and changes
+nothing. T = Σ r (1[the lower was drawn] − π) over the logged answers that were close calls, where r is how far the
+suspect leans towards the lower class beyond what the clean answer explains.
+
 Answers of one message share one number u and count as one: their terms are averaged. So the law is that of Σ f(u) with
 one independent uniform u per message and f(u) the mean of r (1[u < π] − π) over its answers, a step function:
-K(θ) = Σ log ∫ exp(θ f(u)) du. Added up instead, a text that was asked a thousand times would decide alone, and a client
-who asks again where an answer was right would give right draws the greater weight.
+K(θ) = Σ log ∫ exp(θ f(u)) du. Added up instead, a text that was asked a thousand times would decide alone, and a
+client who asks again where an answer was right would give right draws the greater weight.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,7 +25,7 @@ from ...errors import InvalidInputError
 from ...keys.choices import AnswerKind
 from ...keys.derivation import MARGIN_DRAWS
 from ...keys.key import WatermarkKey
-from ...watermark.margin import best_two, keyed_numbers, swap_chance
+from ...watermark.margin import best_two, between, keyed_numbers, swap_chance
 from ...watermark.tilt import settings_of, signals
 from ..probe import Probe
 from .base import Finding, Statistic, TestOptions, register
@@ -41,17 +44,20 @@ _STEEPEST = 1e6  # the largest θ, in units of the widest step: K has reached it
 class CloseCalls:
     """The logged answers that were drawn between two classes, as key and victim tell; arrays of one entry per answer.
 
-    ``numbers`` says which distinct message each depends on. ``answers`` are those of all items of the probe, drawn or
-    not, as key and victim give them, and ``n_mismatches`` counts logged ones that are others.
+    ``chances`` are those of the class with the lower number, ``drawn`` says where it was answered, and ``numbers``
+    which distinct message each depends on. ``answers`` are those of all items of the probe, drawn or not, as key and
+    victim give them, ``undrawn`` what they would be without draws, and ``n_mismatches`` counts logged ones that are
+    others than ``answers``.
     """
 
     items: np.ndarray
-    first: np.ndarray
-    second: np.ndarray
+    lower: np.ndarray
+    higher: np.ndarray
     chances: np.ndarray
-    swapped: np.ndarray
+    drawn: np.ndarray
     numbers: np.ndarray
     answers: np.ndarray
+    undrawn: np.ndarray
     n_logged: int
     n_mismatches: int
 
@@ -63,6 +69,11 @@ class CloseCalls:
 
 def close_calls_of(probe: Probe, key: WatermarkKey) -> CloseCalls:
     """What the service drew about the logged texts of a probe."""
+    return calls_drawn_by(probe, key, probe.draw_messages(key))
+
+
+def calls_drawn_by(probe: Probe, key: WatermarkKey, messages: Sequence[bytes]) -> CloseCalls:
+    """What a service draws that goes by these messages, one per item of the probe."""
     settings = settings_of(key)
     if probe.logged is None:
         raise InvalidInputError("the margin test needs the labels that were served; pass logged=")
@@ -76,40 +87,42 @@ def close_calls_of(probe: Probe, key: WatermarkKey) -> CloseCalls:
     shift = torch.from_numpy(words.sums(lambda token_ids: signals(key, token_ids)))
     log_y = torch.log_softmax(log_p + settings.strength * settings.temperature * shift, dim=-1)
     first, second, gap = best_two(log_y, settings.temperature)
-    chance = swap_chance(gap, settings.margin).numpy()
+    swaps = swap_chance(gap, settings.margin).numpy()
     logged = probe.logged >= 0
-    items = np.flatnonzero((chance > 0.0) & (words.counts > 0) & logged)
-    messages = probe.draw_messages(key)
-    messages = [messages[item] for item in items]
-    swapped = keyed_numbers(key.subkey(MARGIN_DRAWS), messages) < chance[items]
-    answers = first.numpy().copy()
-    answers[items[swapped]] = second.numpy()[items[swapped]]
-    number_of = {message: number for number, message in enumerate(dict.fromkeys(messages))}
+    items = np.flatnonzero((swaps > 0.0) & (words.counts > 0) & logged)
+    undrawn = first.numpy()
+    lower, higher, chances = between(undrawn[items], second.numpy()[items], swaps[items])
+    drawn_by = [messages[item] for item in items.tolist()]
+    drawn = keyed_numbers(key.subkey(MARGIN_DRAWS), drawn_by) < chances
+    answers = undrawn.copy()
+    answers[items] = np.where(drawn, lower, higher)
+    number_of = {message: number for number, message in enumerate(dict.fromkeys(drawn_by))}
     return CloseCalls(
         items=items,
-        first=first.numpy()[items],
-        second=second.numpy()[items],
-        chances=chance[items],
-        swapped=swapped,
-        numbers=np.array([number_of[message] for message in messages], dtype=np.int64),
+        lower=lower,
+        higher=higher,
+        chances=chances,
+        drawn=drawn,
+        numbers=np.array([number_of[message] for message in drawn_by], dtype=np.int64),
         answers=answers,
+        undrawn=undrawn,
         n_logged=int(logged.sum()),
         n_mismatches=int((answers != probe.logged)[logged].sum()),
     )
 
 
 def leanings(probe: Probe, calls: CloseCalls, kind: AnswerKind) -> np.ndarray:
-    """How far the suspect leans towards the second class of every call, beyond what the clean answer explains."""
+    """How far the suspect leans towards the lower class of every call, beyond what the clean answer explains."""
     assert probe.victim is not None  # the statistic has seen to it
 
     def lean(p: np.ndarray) -> np.ndarray:
         log_p = np.log(np.maximum(p[calls.items].astype(np.float64), _SMALLEST))
         rows = np.arange(len(log_p))
-        return (log_p[rows, calls.second] - log_p[rows, calls.first]).clip(-_WIDEST, _WIDEST)
+        return (log_p[rows, calls.lower] - log_p[rows, calls.higher]).clip(-_WIDEST, _WIDEST)
 
     if kind == "labels":
         said = probe.suspect[calls.items].argmax(axis=1)
-        y = (said == calls.second).astype(np.float64) - (said == calls.first)
+        y = (said == calls.lower).astype(np.float64) - (said == calls.higher)
     else:
         y = lean(probe.suspect)
     explained_by = [lean(probe.victim), *([] if probe.reference is None else [lean(probe.reference)])]
@@ -119,7 +132,7 @@ def leanings(probe: Probe, calls: CloseCalls, kind: AnswerKind) -> np.ndarray:
 
 
 class MarginLaw:
-    """The law of T = Σ r (1[u < π] − π), where answers of the same number share their uniform u.
+    """The law of T = Σ r (1[u < π] − π), where answers of the same number share their uniform u; π are ``chances``.
 
     Examples
     --------
@@ -135,14 +148,14 @@ class MarginLaw:
         order = np.lexsort((self.chances, self.numbers))
         r, chances, numbers = self.r[order], self.chances[order], self.numbers[order]
         _, begins, counts = np.unique(numbers, return_index=True, return_counts=True)
-        # Within a message the steps of f end at the π in ascending order, and the last one at 1.
+        # Within a message the steps of f end at the chances in ascending order, and the last one at 1.
         last = begins + counts
         self._groups = begins + np.arange(len(begins))  # where each message's steps begin
         ends = np.insert(chances, last, 1.0)
         starts = np.concatenate([[0.0], ends[:-1]]) if len(ends) else ends
         starts[self._groups] = 0.0
         after = np.concatenate([np.cumsum(r[::-1])[::-1], [0.0]])  # Σ r from here on, over all messages
-        still = np.insert(after[:-1], last, after[last])  # drawn at this step: all whose π is not passed yet
+        still = np.insert(after[:-1], last, after[last])  # drawn at this step: all whose chance is not passed
         group = np.repeat(np.arange(len(begins)), counts + 1)
         means = np.add.reduceat(r * chances, begins) if len(r) else np.zeros(0)
         with np.errstate(divide="ignore"):
@@ -150,9 +163,9 @@ class MarginLaw:
         self._values = still - after[last][group] - means[group]
         self._group = group
 
-    def statistic(self, swapped: np.ndarray) -> float:
-        """T, from which answers were drawn to be the second."""
-        return float(np.sum(self.r * (np.asarray(swapped) - self.chances)))
+    def statistic(self, drawn: np.ndarray) -> float:
+        """T, from which answers were drawn to be the lower class."""
+        return float(np.sum(self.r * (np.asarray(drawn) - self.chances)))
 
     def cumulants(self, theta: float) -> np.ndarray:
         """K(θ), K′(θ) and K″(θ) of every message, shape (3, messages)."""
@@ -211,7 +224,7 @@ def margin_finding(
         return Finding(NO_EVIDENCE, 0, f"margin-{kind}", figures)
     law = MarginLaw(leanings(probe, calls, kind) / calls.shared_by, calls.chances, calls.numbers)
     samples = law.simulate(n_keys, seed=0) if n_keys else None
-    return Finding(law.test(law.statistic(calls.swapped)), len(calls.items), f"margin-{kind}", figures, samples)
+    return Finding(law.test(law.statistic(calls.drawn)), len(calls.items), f"margin-{kind}", figures, samples)
 
 
 register(MarginStatistic())

@@ -29,8 +29,19 @@ def fisher(log10_a: float, log10_b: float) -> float:
     return min((log_p + math.log1p(-log_p)) / math.log(10.0), 0.0)
 
 
+def product_for(log_p: float) -> float:
+    """ln P for which P(1 − ln P) is a p-value, given as its ln: how small the product of two must be."""
+    product = log_p
+    for _ in range(50):  # each round makes an error smaller by its 1 − ln P times, or more
+        product = log_p - math.log1p(-product)
+    return product
+
+
 def combined(tilt: ExactTest, margin: ExactTest) -> ExactTest:
-    """Both tests as one; its statistic is the z of their common p-value, which is about normal by chance."""
+    """Both tests as one; its statistic is the z of their common p-value, which is about normal by chance.
+
+    ``n_tokens`` and ``n_effective`` count the terms of both: tokens, and draws.
+    """
     log10_p = fisher(tilt.log10_p, margin.log10_p)
     z = z_of_log_p(log10_p * math.log(10.0)) if tilt.sd or margin.sd else 0.0  # a suspect without any leanings
     return ExactTest(
@@ -39,8 +50,8 @@ def combined(tilt: ExactTest, margin: ExactTest) -> ExactTest:
         log10_bound=fisher(tilt.log10_bound, margin.log10_bound),
         z_score=z,
         theta=0.0,
-        n_tokens=tilt.n_tokens,
-        n_effective=tilt.n_effective,
+        n_tokens=tilt.n_tokens + margin.n_tokens,
+        n_effective=tilt.n_effective + margin.n_effective,
         mean=0.0,
         sd=1.0,
     )
