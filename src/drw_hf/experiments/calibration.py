@@ -68,7 +68,7 @@ KINDS: dict[AnswerKind, str] = {"probabilities": "scores", "labels": "labels"}
 MARGIN_VARIANTS = tuple(f"{test} by {form}" for test in ("margin", "both") for form in KINDS.values())
 FILTERED = "margin by scores, of a log without wrong answers"
 AGAIN = "margin by scores, of a client who asks again where answers were right"
-N_FILTERED = 200  # keys with which logs are tested that were chosen by their answers
+N_FILTERED = 100  # keys with which logs are tested that were chosen by their answers
 N_VARIANTS = 4  # of a text, that such a client asks
 CHOSEN_LOGS = {
     FILTERED: "Of a log without what was answered wrongly, which is no log to test by",

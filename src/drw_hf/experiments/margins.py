@@ -42,10 +42,11 @@ MARKED_SHARE = 0.1  # of the queries, where a thief has gold labels for the othe
 NOTHING_DONE, VOTES, CLEANS = "nothing", "majority vote per word", "drops what 5 folds contradict"
 RELABELS, MIXES = {2: "relabels by 2 folds", 5: "relabels by 5 folds"}, "10 % marked, rest gold"
 LOGGED = 3  # variants of every text that the owner tests by, to save time
+TIMES = (3, 10)  # how many near-duplicates of every text are asked
 EVERYWHERE = 4  # words of a text to each one that is put into it, by a thief who knows how draws are made
 ASKS = {
-    **{f"asks {k} near-duplicates, one word more": (k, None) for k in (3, 10)},
-    **{f"asks {k} near-duplicates, a word in every fourth place": (k, EVERYWHERE) for k in (3, 10)},
+    **{f"asks {k} near-duplicates, one word more": (k, None) for k in TIMES},
+    **{f"asks {k} near-duplicates, a word in every fourth place": (k, EVERYWHERE) for k in TIMES},
 }
 HARD: Any = {"label_kind": "hard"}
 FOLDER = "margins"  # where students and what folds say are kept, for tests to be done anew
@@ -278,13 +279,17 @@ def measure_cost(case: Case) -> Record:
 
 
 def thieves_of(setting: Setting) -> list[str]:
-    """Who steals from a setting; words of sentences carry no labels that could be voted on."""
+    """Who steals from a setting; words of sentences carry no labels that could be voted on.
+
+    Of a pretrained victim nobody asks ten near-duplicates: that would take hours.
+    """
     votes = [VOTES] if setting.task.kind == "token-classification" else []
-    return [NOTHING_DONE, *votes, MIXES, CLEANS, *RELABELS.values(), *ASKS]
+    asks = [name for name, (k, _) in ASKS.items() if k < max(TIMES) or setting.encoder.pretrained is None]
+    return [NOTHING_DONE, *votes, MIXES, CLEANS, *RELABELS.values(), *asks]
 
 
 def measurements(shop: Workshop, names: Sequence[str]) -> Iterator[Measurement]:
-    """Costs first, then students by seed: those of thieves who do nothing before the others."""
+    """Costs, students of thieves who do nothing, then innocents and the other thieves, of small models first."""
 
     def one(what: str, name: str, measure: Callable[..., Record], seed: int, *given: str) -> Measurement:
         case = Case(shop, shop.settings[name], seed, BUDGET, MARGIN_BUDGET)
@@ -296,13 +301,12 @@ def measurements(shop: Workshop, names: Sequence[str]) -> Iterator[Measurement]:
     for seed in SEEDS:
         for name in names:
             yield one("student", name, measure_student, seed, NOTHING_DONE)
-    for seed in SEEDS:
-        for name in names:
-            if seed in shop.settings[name].attacked:
-                yield one("innocent", name, measure_innocent, seed, "gold")
-                yield one("innocent", name, measure_innocent, seed, "clean answers")
-                for thief in thieves_of(shop.settings[name])[1:]:
-                    yield one("student", name, measure_student, seed, thief)
+    for name in sorted(names, key=lambda name: shop.settings[name].encoder.pretrained is not None):
+        for seed in shop.settings[name].attacked:
+            yield one("innocent", name, measure_innocent, seed, "gold")
+            yield one("innocent", name, measure_innocent, seed, "clean answers")
+            for thief in thieves_of(shop.settings[name])[1:]:
+                yield one("student", name, measure_student, seed, thief)
 
 
 def report(output: Path) -> str:
