@@ -13,7 +13,7 @@ from drw_hf.asking.labelling import LABELS, PROBABILITIES, label_with_teacher
 from drw_hf.asking.models import PROTECTED
 from drw_hf.detection.probing import Probe
 from drw_hf.errors import DatasetError
-from drw_hf.experiments import margins, marks, recovery, tradeoff
+from drw_hf.experiments import draws, margins, marks, recovery, tradeoff
 from drw_hf.experiments.lines import append_line, read_lines
 from drw_hf.experiments.marks_case import Case
 from drw_hf.experiments.marks_jobs import OTHER_KEY, Job, make_jobs
@@ -265,6 +265,7 @@ def test_thieves_of_hard_answers_leave_a_student_and_a_log(run, thief):
     assert ("in common" in found) == (thief in margins.ASKS)
     n_logged = found["log"]["scores"]["logged"]
     assert (n_logged < 100) == (thief == margins.MIXES), "only what was asked is in the log"
+    assert margins.measure_student(case, thief) == found, "what was trained is kept, for tests to be done anew"
 
 
 def test_what_hard_answers_with_draws_cost_is_expected_and_counted(run):
@@ -283,8 +284,32 @@ def test_words_are_put_in_somewhere_or_everywhere_and_their_answers_taken_out(ru
         variants = margins.with_inserted_words(case, texts, 0, step)
         rows = variants.rows["tokens"][:]
         assert [len(row) for row in rows] == lengths
-        numbered = datasets.Dataset.from_dict({LABELS: [[ord(word[0]) for word in row] for row in rows]})
+        numbered = [[ord(word[0]) for word in row] for row in rows]
         assert variants.without(numbered) == [[ord(word) for word in row] for row in texts["tokens"]]
+
+
+@pytest.mark.parametrize("thief", [draws.ASKED, draws.POINTS, draws.MANY])
+def test_what_rules_of_drawing_leave_to_who_asks_variants(run, thief):
+    made, setting = run
+    case = Case(made.workshop, setting, 1, budget=3.0, margin_budget=1.5)
+    found = draws.measure(case, thief)["rules"]
+    assert found.keys() == draws.RULES.keys()
+    times = {"1"} if thief == draws.ASKED else {"1", "3", "10"}
+    assert all(of_rule.keys() == times for of_rule in found.values())
+    whole, little = found[draws.WHOLE]["1"], found[draws.LITTLE]["1"]
+    if thief == draws.ASKED:
+        assert whole["kept"] == little["kept"] == 1.0 and min(whole["z"], little["z"]) > 3.0, "who repeats them all"
+    elif thief == draws.POINTS:
+        assert little["kept"] > whole["kept"], "a comma draws a whole text anew, or two words of it"
+
+
+def test_canonical_ids_know_no_case_and_no_punctuation():
+    class Tokenizer(dict):
+        def get_vocab(self):
+            return dict(self)
+
+    found = draws.canonical_ids(Tokenizer({"Film": 0, "film": 1, ",": 2, "##ed": 3, "FILM": 4}))
+    assert found.tolist() == [0, 0, -1, 3, 0]
 
 
 def test_majorities_and_what_others_contradict():
@@ -311,6 +336,9 @@ def test_the_report_of_margins_has_a_row_per_thief_and_its_cost(run, tmp_path):
     assert "| POS, tiny | nothing | 1 | 80.0 | 5.0 | 5.0 | 5.0 |" in text and "asks: the texts in common" in text
     assert "| POS, tiny | innocent: gold | 1 | — |" in text and "0.20 ± 0.03" in text
     assert "nan" not in text, "what was not measured has no figure"
+    goals = text.partition("## Goals")[2].partition("##")[0]
+    assert "yes: expected 0.20, measured 0.20 ± 0.03" in goals and "**no**: 1 seeds, worst 10^−5.0" in goals
+    assert "**no**: 0 of 1 students (of 1), worst 10^−5.0 (asks)" in goals and "yes: 1.00 of it" in goals
 
 
 def test_the_report_names_every_student_and_judges_every_goal(run):

@@ -35,7 +35,6 @@ from .marks_work import Workshop
 from .measurements import Measurement
 
 N_TEXTS = 3000  # of the queries, the first that are short enough
-LONGEST = 40  # words
 FIXED = 40  # words that are put behind every text
 TIMES = (1, 3, 10)
 WHOLE, LITTLE, CANONICAL = "the whole text", "little of it", "little of it, canonical ids"
@@ -107,14 +106,16 @@ def measure(case: Case, thief: str) -> Record:
     probes = [probe_of(case, variant.rows) for variant in variants]
     record: Record = {"texts": len(texts), "rules": {}}
     for name, rule in RULES.items():
-        calls = calls_drawn_by(plain, case.key, rule(plain, case.key, canonical))
         answered = [calls_drawn_by(one, case.key, rule(one, case.key, canonical)).answers for one in probes]
         of_variants = zip(variants, probes, answered, strict=True)
-        said = [variant.without(by_text(case, one, answers)) for variant, one, answers in of_variants]
+        said = [variant.without(by_text(variant, one, answers)) for variant, one, answers in of_variants]
         found = {}
         for k in TIMES[: 1 if len(variants) == 1 else len(TIMES)]:
             labels = np.concatenate([np.atleast_1d(row) for row in majority(said[:k])])
-            found[str(k)] = {"accuracy": 100.0 * float(np.mean(labels == gold)), **repeated(plain, calls, labels)}
+            asked = dataclasses.replace(plain, logged=np.where(labels >= 0, 0, -1))
+            calls = calls_drawn_by(asked, case.key, rule(asked, case.key, canonical))
+            right = 100.0 * float(np.mean((labels == gold)[labels >= 0]))
+            found[str(k)] = {"accuracy": right, **repeated(asked, calls, labels)}
         record["rules"][name] = found
     return record
 
@@ -123,7 +124,8 @@ def short_texts(case: Case) -> tuple[Dataset, np.ndarray]:
     """Queries that no variant makes too long for the victim, and their right labels."""
     column = case.setting.task.columns[0]
     lengths = [len(row) if case.by_word else len(row.split()) for row in case.texts("queries")[column]]
-    rows = [place for place, length in enumerate(lengths) if length <= LONGEST][:N_TEXTS]
+    longest = case.setting.encoder.max_length // 3  # words, which variants and word pieces make more of
+    rows = [place for place, length in enumerate(lengths) if length <= longest][:N_TEXTS]
     number_of = {label: place for place, label in enumerate(case.key.labels)}
     right = list(case.parts.corpus.gold(case.parts.queries.select(rows)))
     gold = [number_of[one] for row in right for one in (row if case.by_word else [row])]
@@ -152,9 +154,13 @@ def variants_of(case: Case, texts: Dataset, thief: str) -> Iterator[Variants]:
         )
 
 
-def by_text(case: Case, probe: Probe, answers: np.ndarray) -> list[Any]:
-    """Answers to the items of a probe, text by text."""
-    return np.split(answers, np.searchsorted(probe.rows, np.arange(1, probe.n_texts))) if case.by_word else [*answers]
+def by_text(variant: Variants, probe: Probe, answers: np.ndarray) -> list[Any]:
+    """Answers to the items of a probe, text by text; −1 for words that were cut off."""
+    if not variant.by_word:
+        return [*answers]
+    rows = np.split(answers, np.searchsorted(probe.rows, np.arange(1, probe.n_texts)))
+    lengths = map(len, variant.words)
+    return [[*row, *[-1] * (length - len(row))] for row, length in zip(rows, lengths, strict=True)]
 
 
 def repeated(plain: Probe, calls: CloseCalls, labels: np.ndarray) -> Record:
@@ -162,7 +168,7 @@ def repeated(plain: Probe, calls: CloseCalls, labels: np.ndarray) -> Record:
     said = np.eye(len(plain.labels), dtype=np.float32)[labels]
     suspect = dataclasses.replace(plain, suspect=said, kind="labels")
     law = MarginLaw(leanings(suspect, calls, "labels") / calls.shared_by, calls.chances, calls.numbers)
-    changed = np.flatnonzero(calls.answers != calls.undrawn)
+    changed = calls.items[(calls.answers != calls.undrawn)[calls.items]]
     kept = labels[changed] == calls.answers[changed]
     return {
         "z": round(law.test(law.statistic(calls.drawn)).z_score, 2),

@@ -13,7 +13,6 @@ import functools
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -29,17 +28,17 @@ from ..planning.tilt_costs import TiltCosts
 from ..planning.tilt_traffic import LEAST_KEYS, observe_tilt_traffic
 from ..watermark.marking import OutputOptions
 from ..watermark.tilt import settings_of
-from .cells import NOTHING, from_to, number, table
-from .lines import Record, read_lines
+from .lines import Record
+from .margins_report import NOTHING_DONE, report
 from .marks_case import Case, run_cases
 from .marks_served import ask_victim, paired_cost
-from .marks_settings import BUDGET, SEEDS, Setting, setting_titles
+from .marks_settings import BUDGET, SEEDS, Setting
 from .marks_work import Workshop, labels_alone
 from .measurements import Measurement
 
 MARGIN_BUDGET = 0.1
 MARKED_SHARE = 0.1  # of the queries, where a thief has gold labels for the others
-NOTHING_DONE, VOTES, CLEANS = "nothing", "majority vote per word", "drops what 5 folds contradict"
+VOTES, CLEANS = "majority vote per word", "drops what 5 folds contradict"
 RELABELS, MIXES = {2: "relabels by 2 folds", 5: "relabels by 5 folds"}, "10 % marked, rest gold"
 LOGGED = 3  # variants of every text that the owner tests by, to save time
 TIMES = (3, 10)  # how many near-duplicates of every text are asked
@@ -307,60 +306,6 @@ def measurements(shop: Workshop, names: Sequence[str]) -> Iterator[Measurement]:
             yield one("innocent", name, measure_innocent, seed, "clean answers")
             for thief in thieves_of(shop.settings[name])[1:]:
                 yield one("student", name, measure_student, seed, thief)
-
-
-def report(output: Path) -> str:
-    """Tables of the raw lines."""
-    records = read_lines(output)
-    titles = setting_titles()
-    costs = [
-        {
-            "": titles[r["setting"]],
-            "strength": number(r["strength"], 3),
-            "margin δ": number(r["margin"], 3),
-            "answers drawn": f"{100 * r['drawn']['drawn']:.1f} %",
-            "tilt, expected": f"{number(r['tilt']['expected_cost'], 2)} ± {number(r['tilt']['standard_error'], 2)}",
-            "draws, expected": f"{number(r['drawn']['expected_cost'], 3)} ± {number(r['drawn']['standard_error'], 3)}",
-            "together, expected": number(r["tilt"]["expected_cost"] + r["drawn"]["expected_cost"], 2),
-            "measured": f"{number(r['measured'], 2)} ± {number(r['measured_error'], 2)}",
-        }
-        for r in records
-        if r["what"] == "cost"
-    ]
-    students = []
-    again = [
-        {**r, "who": f"{r['who']}: the texts in common", "log": r["in common"]} for r in records if "in common" in r
-    ]
-    records = [*records, *again]
-    for name, who, what in dict.fromkeys((r["setting"], r["who"], r["what"]) for r in records if r["what"] != "cost"):
-        some = [r for r in records if (r["setting"], r["who"], r["what"]) == (name, who, what)]
-        accuracy = [r["accuracy"] for r in some if "accuracy" in r]
-        students.append(
-            {
-                "": titles[name],
-                "the thief": who if what == "student" else f"innocent: {who}",
-                "seeds": str(len(some)),
-                "accuracy": _span(accuracy),
-                **{f"z, {part}": _range(some, "scores", part) for part in ("both", "margin", "tilt")},
-                **{f"z, {part}, labels": _range(some, "labels", part) for part in ("both", "margin", "tilt")},
-                "worst p_bound": f"10^{number(max(r['log']['scores']['both']['log10_bound'] for r in some), 1)}",
-                "tilt, unseen": _span([r["unseen"]["scores"]["z"] for r in some if "unseen" in r]),
-            }
-        )
-    return (
-        f"A budget of {BUDGET} points, {MARGIN_BUDGET} of it for draws; hard answers.\n\n## What it costs\n\nPoints "
-        f"of accuracy over {LEAST_KEYS} keys, on unseen text.\n\n{table(costs)}\n\n## Students\n\nz on the log: of "
-        "the combined test, and of its parts; by scores, and by labels alone. A range is that of the seeds.\n\n"
-        f"{table(students)}\n"
-    )
-
-
-def _range(some: list[Record], form: str, part: str) -> str:
-    return _span([r["log"][form][part]["z"] for r in some])
-
-
-def _span(values: list[float]) -> str:
-    return from_to(min(values), max(values)) if values else NOTHING
 
 
 def main() -> None:
