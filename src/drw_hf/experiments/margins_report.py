@@ -30,8 +30,8 @@ def report(output: Path) -> str:
         "apart from it.",
         costs(records, titles),
         "## Students",
-        "z on the log: of the combined test, and of its parts; by scores, and by labels alone. The texts in common are "
-        "those that near-duplicates are variants of. A range is that of the seeds.",
+        "z on the log: of the combined test, and of its parts; by scores, and by labels alone. The texts in common "
+        "are those that near-duplicates are variants of. A range is that of the seeds.",
         students(records, titles),
     ]
     return "\n\n".join(parts) + "\n"
