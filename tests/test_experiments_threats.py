@@ -143,3 +143,34 @@ def test_the_tables_keep_perfect_figures_for_what_is_perfect(tmp_path):
     assert "| 12 classes | all | 35.2 | −1.0 |" in text
     assert "| 50 | known | 50 | 49 | 100.0 % | 100.0 % | 99.9 % | 100.0 % | 99.9 % |" in text
     assert "| tilt | alone | 1 | 60 | 0 | 300–310 | −0.05 to 0.20 |" in text
+
+
+# -- slow: the trained victims
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return str(tmp_path_factory.mktemp("threats"))
+
+
+@pytest.mark.slow
+def test_a_trained_tagger_s_answers_tell_the_key_and_lose_the_mark_with_their_floor(folder):
+    found = threats.measure_answers(task="token-classification", digits=3, seed=11, folder=folder)
+    assert found["correlation"] > 0.99 and found["found"] > 0.8 and found["mistaken"] < 0.01 < 0.95 < found["named"]
+    assert found["epsilon"] == pytest.approx(0.2, abs=0.01)
+    assert found["z"]["nothing"] > 20 and abs(found["z"]["floor"]) < 5
+
+
+@pytest.mark.slow
+def test_the_first_word_is_found_by_the_answers_of_a_trained_classifier(folder):
+    found = threats.measure_words(n_words=200, seed=11, folder=folder)
+    assert found["known"]["queries"] == 199
+    assert found["by answers"]["right"] > 0.8
+    assert min(found[way]["fixed"]["1"]["share"] for way in ("known", "by answers")) > 0.9
+
+
+@pytest.mark.slow
+def test_a_word_repeated_tells_the_cosine_and_hardly_tilt(folder):
+    asking = {"how": "after “and”", "n_queries": 1, "seed": 11, "folder": folder}
+    told = {mark: threats.measure_repetitions(mark=mark, **asking)["correlation"] for mark in ("cosine", "tilt")}
+    assert told["cosine"] > 0.75 and abs(told["tilt"]) < 0.2

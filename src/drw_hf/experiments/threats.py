@@ -111,7 +111,8 @@ def measure_answers(task: Task, digits: int, seed: int, folder: str) -> Record:
     """What single answers tell of the key, and what of the mark is left in answers that were changed."""
     theft = make_theft(task, folder)
     key = cosine_key(theft, seed)
-    probe = theft.probe(theft.protected(key, digits=digits), theft.queries, key, folder)
+    # Of the text that it was trained on the victim is surer than of what a thief asks.
+    probe = theft.probe(theft.protected(key, digits=digits), theft.unseen, key, folder)
     assert probe.victim is not None  # it was asked
     answers = probe.suspect.astype(np.float64)
     tokens, exists = probe.tokens_of(key)
