@@ -121,7 +121,7 @@ def test_the_target_may_be_a_number_and_the_model_protected(inside):
 
 
 def test_very_small_p_values_are_shown():
-    shown = {0.0: "1", -1.3: "0.05", -12.0: "1.0e-12", -299.5: "3.2e-300", -1234.4: "4.0e-1235"}
+    shown = {0.0: "1", -1.3: "0.05", -12.0: "1e-12", -299.5: "3.2e-300", -1234.4: "4e-1235"}
     row = PlanRow(0.2, 0.5, "soft", 0.0, 0.0, 9, 9.0, 1.0, 1.0, 0.0)
     for log10_p, text in shown.items():
         table = command._table({"class": ["A"]}, [[dataclasses.replace(row, log10_p=log10_p)]])
