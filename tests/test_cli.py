@@ -33,7 +33,7 @@ from small_models import make_tokenizer as make_small_tokenizer
 PASSPHRASE = "seven tin whistles ünder glass"
 PAGE = Path(__file__).parents[1] / "docs" / "cli.md"
 WORDS = [f"word{number}" for number in range(900)]
-COMMANDS = ["demo", "plan", "keygen", "protect", "label", "distill", "detect", "verify", "card", "audit", "reproduce"]
+COMMANDS = "demo plan keygen protect label distill detect report verify card audit reproduce".split()
 TESTED_ELSEWHERE = {"demo", "reproduce"}  # they train for long
 
 
@@ -274,10 +274,14 @@ def test_detect_writes_the_report(story, here, redact):
 def test_the_memory_test_reads_the_labels_that_were_served(here):
     drw("keygen my-classifier --target positive --scope all --tau 1 --epsilon 5 --output hard-key")
     drw("protect my-classifier --key hard-key --label-kind hard --output hard-classifier")
-    assert drw("label hard-classifier queries.csv --key hard-key --output served").exit_code == 0
     line = "detect my-classifier served --key hard-key --victim my-classifier --logged-column teacher_labels --json"
-    found = drw(line)
-    assert json.loads(found.stdout)["statistic"].startswith("drw-memory"), found.output
+    digests = set()
+    for name in ("served", "served.jsonl", "served.csv", "served.parquet"):
+        assert drw(f"label hard-classifier queries.csv --key hard-key --output {name}").exit_code == 0
+        found = drw(line.replace(" served ", f" {name} "))
+        assert json.loads(found.stdout)["statistic"].startswith("drw-memory"), found.output
+        digests.add(json.loads(found.stdout)["probe_digest"])
+    assert len(digests) == 1, "the same log, whatever it was written to"
     unknown = drw(line.replace("teacher_labels", "log"))
     assert unknown.exit_code == 1 and "--logged-column log" in unknown.stderr and "'teacher_probs'" in unknown.stderr
 

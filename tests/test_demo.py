@@ -9,6 +9,8 @@ import math
 import random
 import re
 import shlex
+import stat
+from pathlib import Path
 from types import SimpleNamespace
 
 import datasets
@@ -145,11 +147,13 @@ def test_the_files_that_the_story_names_are_there(played):
         assert name.split("/")[0] in played.stdout
 
 
-def test_nothing_of_the_secret_is_written_but_the_sealed_key(played):
-    """Figures and evidence show hash values, as their pages say; secret and passphrase stand nowhere."""
+def test_nothing_of_the_secret_is_written_but_the_sealed_key_and_its_passphrase(played):
+    """Figures and evidence show hash values, as their pages say; the passphrase stands in one file, for its owner."""
     files = {path.relative_to(played.folder): path.read_bytes() for path in played.folder.rglob("*") if path.is_file()}
     files |= {"stdout": played.stdout.encode(), "stderr": played.stderr.encode()}
-    assert not [name for name, data in files.items() if played.passphrase.encode() in data]
+    kept = played.folder / demo_story.PASSPHRASE_FILE
+    assert [name for name, data in files.items() if played.passphrase.encode() in data] == [Path(kept.name)]
+    assert kept.read_text() == f"{played.passphrase}\n" and stat.S_IMODE(kept.stat().st_mode) == 0o600
     found = leaks_in(played.key, [(str(name), data) for name, data in files.items()])
     assert not [(place, what) for place, what in found if not (place.startswith("evidence") and " as text" in what)]
     assert not [what for _, what in found if what.startswith(("secret", "subkey"))]
@@ -166,13 +170,23 @@ def test_the_next_steps_are_commands_that_exist(played, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     page = (played.folder / "next-steps.md").read_text()
     commands = re.findall(r"^    (drw-hf .*)$", page, flags=re.MULTILINE)
-    assert [command.split()[1] for command in commands] == "keygen protect label distill detect demo".split()
+    assert [command.split()[1] for command in commands] == "keygen protect label distill detect demo verify".split()
     for command in commands:
         assert command.split()[1] == "demo" or command in played.stdout
+    for command in commands[:-1]:
         for name in ("labelled.jsonl", "queries.jsonl", "probes.jsonl"):
             (tmp_path / name).write_text('{"tokens": ["a"]}\n')
         ran = CliRunner().invoke(app, shlex.split(command)[1:])
         assert ran.exit_code == 1 and "Error: " in ran.stderr, ran.output
+
+
+def test_the_evidence_can_be_replayed_as_the_story_says(played, monkeypatch):
+    place, command = re.search(r"^  cd (.*)\n  (drw-hf verify .*)$", played.stdout, flags=re.MULTILINE).groups()
+    monkeypatch.delenv("DRW_PASSPHRASE", raising=False)
+    monkeypatch.chdir(shlex.split(place)[0])
+    found = CliRunner().invoke(app, shlex.split(command)[1:])
+    assert found.exit_code == 4 and "Nothing failed" in found.stdout, found.output
+    assert played.passphrase not in found.output
 
 
 def test_what_did_not_come_as_it_should_is_told():
@@ -184,7 +198,7 @@ def test_what_did_not_come_as_it_should_is_told():
 
 @pytest.mark.parametrize(
     ("log10", "text"),
-    [(0.0, "1"), (-0.2, "0.63"), (-2.5, "0.0032"), (-3.0, "0.001"), (-38.01, "9.8e-39"), (-400.0, "1.0e-400")],
+    [(0.0, "1"), (-0.2, "0.63"), (-2.5, "0.0032"), (-3.0, "0.001"), (-38.01, "9.8e-39"), (-400.0, "1e-400")],
 )
 def test_p_values_are_written_as_people_write_them(log10, text):
     row = {"model": "student", "accuracy": 0.9, "p_snr": 5.0, "log10_p": log10, "verdict": "detected"}

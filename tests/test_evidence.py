@@ -173,6 +173,21 @@ def test_results_of_earlier_versions_still_load_and_their_replay_says_what_is_mi
     assert status_of(verify_evidence(evidence, key=key), "figures") == "open"
 
 
+def test_an_undecided_result_of_before_which_did_not_say_what_helps_still_holds(key, tmp_path):
+    rows, clean, innocent, _ = make_case(key, n_rows=3, mark=False)
+    found, path = detect(innocent, rows, key=key, victim=clean), tmp_path / "evidence.json"
+    found.save(path)
+    document = json.loads(path.read_text())
+    start = document["explanation"].index(" What would help most:")
+    end = document["explanation"].index(".", start) + 1
+    advice = document["explanation"][start:end]
+    assert found.verdict == "undecided" and "logged" in advice
+    for change, fails in (("", False), (advice.replace("stronger", "weaker"), True), (advice, False)):
+        told = {**document, "explanation": document["explanation"].replace(advice, change)}
+        path.write_text(json.dumps({**told, "mac": authenticate(told, key)}))
+        assert bool(verify_evidence(path, key=key).failed) == fails, change
+
+
 def test_labels_that_were_matched_by_the_owner_are_kept_and_change_the_digest(key, probe, tmp_path):
     bare = dataclasses.replace(probe, label_map=None)
     for each in (probe, bare):

@@ -531,6 +531,9 @@ def test_by_their_logs_the_user_is_named_whose_answers_were_learnt():
     assert found.leakers == ("bob",) and list(found.results) == ["bob", "ann"] and found.n_corrected == 3
     assert found.results["bob"].keys_tried == 3 and found.results["bob"].statistic == "drw-tilt-margin-1"
     assert str(found) == "named: bob; 2 logs, p-values corrected for 3 users"
+    table = found.to_frame()
+    assert table[["user", "named"]].to_numpy().tolist() == [["bob", True], ["ann", False]]
+    assert table["z_score"].tolist() == [result.z_score for result in found.results.values()]
     with pytest.raises(InvalidInputError, match="no logs to test"):
         identify_by_log(suspect, {}, **asking)
     undeclared = KeyRing.generate(model, tokenizer=tokenizer, secret=bytes(32), **settings)

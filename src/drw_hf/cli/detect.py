@@ -21,8 +21,9 @@ SHOWN = (
 def detect(
     suspect: shared.Suspect,
     texts: shared.Texts,
-    key: shared.Key,
+    key: shared.KeyOrRing,
     *,
+    whose: shared.WhoseKey,
     own: shared.OwnModel,
     reference: shared.Reference = None,
     repo: shared.CommitmentRepo = None,
@@ -52,7 +53,7 @@ def detect(
 
     Exits with 0 if the mark was not detected, 3 if it was, 4 if there is too little to decide. Say how much you tried:
     p-values are corrected for it. The evidence file, a figure and a page that is not redacted disclose the target
-    class and the frequency.
+    class and the frequency. Of a key ring, --user says whose mark is looked for.
 
     \b
     Example: drw-hf detect student probes.jsonl --key my-key --victim protected --output evidence.json
@@ -68,7 +69,7 @@ def detect(
     renamed = parse_label_map(label_map)
     first_seen = parse_first_seen(suspect_first_seen)
     progress = show_progress()
-    opened = open_key(key, passphrase_file)
+    opened = open_key(key, passphrase_file, whose)
     record = None if repo is None else verify_commitment(opened, repo, trusted_roots=trusted_root or ())
     rows = reading.load(texts, opened.task)
     asked = load_asked(suspect, own, opened)

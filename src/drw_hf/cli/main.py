@@ -10,7 +10,22 @@ import typer
 from typer.core import TyperGroup
 
 from ..errors import DrwError
-from . import audit, card, demo, detect, distill, identify, keygen, label, plan, protect, reproduce, ring, verify
+from . import (
+    audit,
+    card,
+    demo,
+    detect,
+    distill,
+    identify,
+    keygen,
+    label,
+    plan,
+    protect,
+    report,
+    reproduce,
+    ring,
+    verify,
+)
 
 
 class _Commands(TyperGroup):
@@ -66,6 +81,7 @@ for _command in (  # as --help lists them
     distill.distill,
     detect.detect,
     identify.identify,
+    report.report,
     verify.verify,
     card.card,
     audit.audit,

@@ -1,18 +1,15 @@
 """Replaying a claim for people and for scripts."""
 
-from pathlib import Path
-from typing import Annotated
-
-import typer
-
 from . import options as shared
 from .output import DONE, FAILED, UNDECIDED, Outcome, prints_outcome
 
 
 @prints_outcome
 def verify(
-    evidence: Annotated[Path, typer.Argument(help="The JSON that DetectionResult.save wrote; its probe lies beside.")],
-    key: shared.Key,
+    evidence: shared.Evidence,
+    key: shared.KeyOrRing,
+    *,
+    whose: shared.WhoseKey,
     repo: shared.CommitmentRepo = None,
     trusted_root: shared.TrustedRoots = None,
     suspect_first_seen: shared.FirstSeen = None,
@@ -34,7 +31,7 @@ def verify(
     first_seen = parse_first_seen(suspect_first_seen)  # before a passphrase is asked for
     found = verify_evidence(
         evidence,
-        key=open_key(key, passphrase_file),
+        key=open_key(key, passphrase_file, whose),
         repo_id=repo,
         trusted_roots=trusted_root or (),
         suspect_first_seen=first_seen,

@@ -1,6 +1,7 @@
 """What a demo says: its story for people, told from what ``demo.json`` holds, and how to go on."""
 
 import math
+import shlex
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,6 +15,8 @@ HERE = Path(__file__).parent
 SEQUENCE: Task = "sequence-classification"
 TOKEN: Task = "token-classification"
 SUSPECTS = {"soft": "student of soft labels", "hard": "student of hard labels", "innocent": "innocent model"}
+PASSPHRASE_FILE = "demo-passphrase.txt"
+VERIFY = f"drw-hf verify evidence/soft/evidence.json --key key --passphrase-file {PASSPHRASE_FILE}"
 GUILTY: tuple[LabelKind, ...] = ("soft", "hard")
 
 
@@ -33,6 +36,8 @@ def tell(report: dict[str, Any]) -> str:
         began=f"from {report['student']}" if report["student"] else "from scratch",
         table=table(report["models"]),
         outcome="\n\n".join(outcome(report)),
+        passphrase_file=PASSPHRASE_FILE,
+        replay=f"  cd {shlex.quote(report['folder'])}\n  {VERIFY}",
         commands="\n".join(f"  {command}" for command in commands(report)),
     )
     return "\n\n".join(
@@ -101,4 +106,4 @@ def next_steps(source: dict[str, Any], task: str) -> str:
     )
     again = f" --task {task}" if task != TOKEN and not source["model"] else ""
     page = (HERE / "next-steps.md").read_text(encoding="utf-8")
-    return page.format(rows=rows, labelled=labelled, again=again, commands=commands(source))
+    return page.format(rows=rows, labelled=labelled, again=again, commands=commands(source), verify=VERIFY)

@@ -22,6 +22,7 @@ from .probing import Probe
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+    from pandas import DataFrame
 
 FORMAT = "drw-evidence-1"
 NOT_COMMITTED = "The result refers to no commitment made beforehand"
@@ -226,6 +227,16 @@ class DetectionResult:
         from ..evidence.report import write_report
 
         return write_report(self, folder, redact=redact)
+
+    def to_frame(self) -> "DataFrame":
+        """One row of a pandas table with the figures that people tabulate; ``pandas.concat`` joins those of several.
+
+        It shows nothing of the key but its fingerprint. P-values too small for a float are 0.0 in it; ``log10_p`` and
+        ``log10_bound`` have them.
+        """
+        from .tabulate import figures_of, table_of
+
+        return table_of([figures_of(self)])
 
     def to_dict(self) -> dict[str, Any]:
         """The scalar findings, for logs and JSON."""

@@ -30,6 +30,7 @@ from .statistics.tilt_and_margin import product_for
 
 SMALLEST_EFFECT = 0.3  # the mark over the spread per token that a "not detected" must have been able to find
 SUGGESTIVE = 0.05
+HELPS = "What would help most:"  # so begins the sentence of an undecided verdict that says so
 HIGHEST_Z_OF_A_REFERENCE = 4.0  # either way; one that is innocent reaches it once in 16,000 keys
 _MOST_KEYS_FOR_P_SNR = 1_000
 _NO_OPTIONS = {"logged_counts": False, "simulated_keys": 0}  # of a statistic that has no use for any
@@ -87,6 +88,8 @@ def verdict_on(
         snr_p = spectrum_by.p_value(spectrum, key, min(len(found.null_samples), _MOST_KEYS_FOR_P_SNR))
     test = found.test
     verdict, needed, explanation = judge(test, level, corrections, of_both=bool(found.parts))
+    if verdict == "undecided":
+        explanation = f"{explanation} {what_helps(logged=probe.logged is not None)}"
     if found.beside is not None:
         explanation = f"{explanation} {compare(test, found.beside.test, level, corrections)}"
     if found.parts:
@@ -166,6 +169,13 @@ def judge(
     each = "token and draw" if of_both else "token"
     shown = f"a mark of {SMALLEST_EFFECT:g} standard deviations per {each} would most likely have shown."
     return "not detected", None, f"The answers show no sign of the key; {shown} Fainter ones may need more."
+
+
+def what_helps(*, logged: bool) -> str:
+    """What would decide, the strongest means first; what was given already is not asked for."""
+    log = "the queries that your service logged, as texts and with the labels it gave, for there a student shows most"
+    others = ["more distinct words in the texts", "for the next key, a stronger mark"]
+    return f"{HELPS} {'; then '.join(others if logged else [log, *others])}."
 
 
 def compare(scores: ExactTest, labels: ExactTest, level: float, corrections: Corrections) -> str:

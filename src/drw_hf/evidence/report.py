@@ -24,7 +24,7 @@ from ..detection.statistics.memory import STATISTIC as MEMORY
 from ..detection.verdict import SMALLEST_EFFECT, SUGGESTIVE
 from ..errors import InvalidInputError
 from ..keys.files import ARRAYS_FILE, KEY_FILE, write_atomically
-from ..wording import decimal_parts, one_in, small_p
+from ..wording import one_in, small_p
 from .commitments import CommitmentRecord
 from .plots import draw_panels, draw_score
 
@@ -203,7 +203,7 @@ def _page(result: DetectionResult, redact: bool) -> str:
         redact=redact,
         name=name,
         short_name=name if len(name) <= _LONGEST_TITLE else f"{name[:_LONGEST_TITLE]}…",
-        level=_one_in_html(math.log10(result.level)),
+        level=one_in(math.log10(result.level)),
         smallest_effect=SMALLEST_EFFECT,
         leaning=result.log10_p < math.log10(SUGGESTIVE),
         memory_statistic=MEMORY,
@@ -239,10 +239,10 @@ def _template() -> "Template":
     environment.filters |= {
         "moment": _moment,
         "number": lambda value, form=",": format(value, form),
-        "one_in": _one_in_html,
+        "one_in": one_in,
         "quoted": shlex.quote,
         "shortened": _shortened,
-        "small_p": _small_p_html,
+        "small_p": small_p,
         "visible": _visible,
     }
     return environment.get_template("report.html")
@@ -286,21 +286,3 @@ def _moment(value: Any) -> str:
     except InvalidInputError:
         return value
     return iso if len(iso) == len("2026-03-31") else f"{moment_of(iso):%Y-%m-%d %H:%M:%S} UTC"
-
-
-def _one_in_html(log10_p: float) -> Any:
-    """A chance in words, with its power of ten raised."""
-    from markupsafe import Markup
-
-    words, _, power = one_in(log10_p).partition("^")
-    return Markup(f"{words}<sup>{power}</sup>") if power else words
-
-
-def _small_p_html(log10_p: float, up: bool = False) -> Any:
-    """A p-value to two digits, rounded or rounded up, with its power of ten raised."""
-    from markupsafe import Markup
-
-    if log10_p >= -3:
-        return small_p(log10_p, up=up)
-    mantissa, exponent = decimal_parts(log10_p, up=up)
-    return Markup(f"{mantissa:.1f} × 10<sup>−{-exponent}</sup>")

@@ -7,6 +7,7 @@ decided is said to be open. Where the probe comes from no replay can tell: :attr
 import json
 import math
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import date, datetime, timedelta
@@ -17,7 +18,14 @@ from ..detection.probing import Probe
 from ..detection.result import DetectionResult, as_iso, authenticate, moment_of, probe_path, read_document, refer_to
 from ..detection.statistics import SPECTRA, STATISTICS, TestOptions, newest_for
 from ..detection.statistics.base import Kind
-from ..detection.verdict import Corrections, differs_beyond_rounding, key_settings, target_label_of, verdict_on
+from ..detection.verdict import (
+    HELPS,
+    Corrections,
+    differs_beyond_rounding,
+    key_settings,
+    target_label_of,
+    verdict_on,
+)
 from ..errors import DrwError, EvidenceError, HubError, InvalidInputError
 from ..keys.key import WatermarkKey
 from ..registry import Registry
@@ -328,6 +336,8 @@ def _check_statistic(document: Mapping[str, Any], replayed: dict[str, Any] | Che
     if isinstance(replayed, Check):
         return replayed
     replayed = {**_ADDED_SINCE, **replayed}
+    if HELPS not in str(document["explanation"]):  # an earlier version's, which did not say what would help
+        replayed["explanation"] = re.sub(rf" {HELPS}[^.]*\.", "", replayed["explanation"])
     document = {**_ADDED_SINCE, **document, "explanation": str(document["explanation"]).replace(*_REWORDED)}
     derived = {
         "p_value": _power(document["log10_p"]),

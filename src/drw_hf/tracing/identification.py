@@ -13,12 +13,14 @@ import numpy as np
 
 from ..detection.probing import Probe
 from ..detection.result import probe_path
+from ..detection.tabulate import table_of
 from ..errors import InvalidInputError
 from ..keys.files import write_atomically
 from ..wording import small_p
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+    from pandas import DataFrame
 
 Outcome = Literal["identified", "nobody", "undecided"]
 
@@ -198,6 +200,16 @@ class Identification:
         if result.probe is not None and result.probe.digest() != result.probe_digest:
             raise InvalidInputError(f"the probe beside {path} is not the one this result is of")
         return result
+
+    def to_frame(self) -> "DataFrame":
+        """The leakers and the other ranked users as a pandas table, one row each, the strongest first."""
+        named = {finding.user: finding for finding in self.leakers}
+        ranked = named | {finding.user: finding for finding in self.ranking}
+        columns = "p_value p_corrected log10_p log10_bound log10_corrected z_score declared".split()
+        return table_of(
+            {"user": one.user, "named": one.user in named, **{name: getattr(one, name) for name in columns}}
+            for one in ranked.values()
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """The findings, for logs and JSON."""

@@ -2,16 +2,20 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 from transformers import PreTrainedTokenizerBase
 
 from ..detection import detect
 from ..detection.probing import ProbingOptions, Suspect
 from ..detection.result import DetectionResult
+from ..detection.tabulate import figures_of, table_of
 from ..errors import InvalidInputError
 from ..keys.ring import KeyRing
 from ..wording import printable
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 
 @dataclass(frozen=True)
@@ -31,6 +35,13 @@ class LoggedIdentification:
     leakers: tuple[str, ...]
     results: dict[str, DetectionResult]
     n_corrected: int
+
+    def to_frame(self) -> "DataFrame":
+        """A pandas table with one row for every user, the strongest first; ``named`` are the leakers."""
+        return table_of(
+            {"user": user, "named": user in self.leakers, **figures_of(result)}
+            for user, result in self.results.items()
+        )
 
     def __str__(self) -> str:
         tested = f"{len(self.results)} logs, p-values corrected for {self.n_corrected:,} users"
