@@ -20,6 +20,7 @@ from ..asking.questions import (
     Cut,
     Question,
     are_tokenised,
+    check_texts,
     find_text_columns,
     ids_that_are_no_word,
     places_of_words,
@@ -217,18 +218,37 @@ def _ask(
 
 
 def _questions(texts: Any, task: Task, text_columns: Any) -> list[Question]:
-    """Texts, pairs, lists of words, tokenised rows or a data set as questions."""
-    if hasattr(texts, "column_names"):
-        columns = find_text_columns(texts.column_names, task, text_columns)
-        texts = texts.with_format(None)  # no tensors
-        questions = questions_of({name: texts[name][:] for name in columns}, columns)
+    """Texts, pairs, lists of words, tokenised rows, a data set or a data frame as questions."""
+    if isinstance(texts, str | bytes):
+        raise InvalidInputError(
+            f"texts is one {type(texts).__name__}, which would be asked letter by letter; pass a list of texts, like "
+            "[text], or a Dataset (Dataset.from_text(file) makes one of a file)"
+        )
+    names = _column_names(texts)
+    if names is not None:
+        columns = find_text_columns(names, task, text_columns)
+        texts = texts.with_format(None) if hasattr(texts, "with_format") else texts  # no tensors
+        rows = {name: list(texts[name][:]) for name in columns}
+        questions = questions_of(rows, columns, range(len(rows[columns[0]])))
     else:
         questions = [tokenised_row(row) if isinstance(row, Mapping) else row for row in texts]
         if any(isinstance(row, dict) and "input_ids" not in row for row in questions):
             raise DatasetError("rows that are mappings need input_ids; give tokenised rows, texts or a Dataset")
+        numbers = [number for number, row in enumerate(questions) if not isinstance(row, dict)]
+        check_texts([questions[number] for number in numbers], "texts", numbers)
     if task == "token-classification":
         return [question.split() if isinstance(question, str) else question for question in questions]
     return [cast(tuple[str, str], tuple(q)) if isinstance(q, list) else q for q in questions]
+
+
+def _column_names(texts: Any) -> list[str] | None:
+    """The columns of a data set, a data frame (pandas, polars) or a dictionary of lists; None for anything else."""
+    names = getattr(texts, "column_names", getattr(texts, "columns", None))
+    if isinstance(names, Mapping):
+        raise DatasetError(f"texts has the splits {list(texts)}; give one of them, like texts[{next(iter(texts))!r}]")
+    if names is None and isinstance(texts, Mapping):
+        names = texts
+    return None if names is None else list(names)
 
 
 class _Tokens(NamedTuple):

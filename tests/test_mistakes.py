@@ -1,0 +1,127 @@
+"""What newcomers get wrong, at the command line and in Python: one message says what, and what to do.
+
+Nothing is trained here; models are tiny and keys plain.
+"""
+
+import pandas
+import pytest
+from datasets import Dataset, DatasetDict
+
+from drw_hf import WatermarkKey, detect
+from drw_hf.asking.models import load_model, load_tokenizer
+from drw_hf.errors import DatasetError, InvalidInputError
+from test_cli import drw, save_model, write_rows
+
+pytestmark = pytest.mark.usefixtures("inside")
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """A folder with a classifier, its key, the protected classifier, a suspect, probes, and data with an empty cell."""
+    folder = tmp_path_factory.mktemp("place")
+    save_model(folder / "mine", "sequence-classification", seed=1)
+    save_model(folder / "suspect", "sequence-classification", seed=3)
+    write_rows(folder / "probes", 40, seed=1)
+    lines = ["text,label", "word1 word2,negative", ",positive", "word3 word4,positive"]
+    (folder / "gaps.csv").write_text("\n".join(lines) + "\n")
+    for line in (
+        f"keygen {folder}/mine --target positive --scope all --tau 1 --plain --output {folder}/key",
+        f"protect {folder}/mine --key {folder}/key --output {folder}/protected",
+    ):
+        made = drw(line)
+        assert made.exit_code == 0, made.output
+    return folder
+
+
+@pytest.fixture
+def case(place):
+    """What ``detect`` is given beside texts: the suspect, the key, the owner's tokenizer and model."""
+    return {
+        "suspect": load_model(str(place / "suspect")),
+        "key": WatermarkKey.from_pretrained(place / "key"),
+        "tokenizer": load_tokenizer(str(place / "mine")),
+        "victim": load_model(str(place / "mine")),
+        "progress": False,
+    }
+
+
+def refusal(line):
+    """What a command line that must fail says, as one paragraph."""
+    found = drw(line)
+    told = " ".join(found.stderr.split())
+    assert found.exit_code in (1, 2) and not found.stdout, found.output
+    assert "Traceback" not in told and found.stderr.count("Error") == 1, found.stderr
+    return told
+
+
+# -- texts
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "label protected gaps.csv --key key --output new",
+        "detect suspect gaps.csv --key key --victim mine",
+        "plan mine gaps.csv",
+        "plan mine gaps.csv --target positive",
+        "card protected --data gaps.csv --key key --output new",
+        "keygen mine --budget 0.3 --data gaps.csv --plain --output new",
+    ],
+)
+def test_an_empty_cell_is_named_by_row_and_column(place, line):
+    told = refusal(line)
+    assert "row 1 (counted from 0) of the column 'text' is empty" in told and "leave the row out" in told
+    assert not (place / "new").exists()
+
+
+def test_an_empty_cell_far_down_is_found_before_anybody_is_asked(monkeypatch):
+    from drw_hf import label_with_teacher
+    from drw_hf.asking import labelling
+
+    monkeypatch.setattr(labelling, "_ROWS_CHECKED_AT_ONCE", 4)
+    rows, asked = Dataset.from_dict({"text": [*["a film"] * 9, None]}), []
+
+    def teacher(texts):
+        asked.extend(texts)
+        return [{"bad": 0.5, "good": 0.5} for _ in texts]
+
+    with pytest.raises(DatasetError, match="row 9 .* of the column 'text' is empty"):
+        label_with_teacher(teacher, rows, batch_size=2, progress=False)
+    assert not asked
+
+
+@pytest.mark.parametrize(
+    ("texts", "words"),
+    [
+        (["word1", None], "row 1 .* of texts is empty"),
+        (["word1", float("nan")], "row 1 .* of texts is empty"),
+        (["word1", 7], "row 1 .* of texts holds int"),
+        ([("word1", "word2"), ("word3", None)], "row 1 .* of texts holds NoneType in place of its word 1"),
+        (Dataset.from_dict({"text": [3, 4]}), "row 0 .* of the column 'text' holds int"),
+        (pandas.DataFrame({"text": ["word1", None]}), "row 1 .* of the column 'text' is empty"),
+        (
+            pandas.DataFrame({"one": ["word1"], "two": ["word2"]}),
+            r"none of the columns \['one', 'two'\].*text_columns",
+        ),
+        (DatasetDict({"train": Dataset.from_dict({"text": ["word1"]})}), r"the splits \['train'\]"),
+    ],
+)
+def test_what_is_no_text_is_refused_with_its_row(case, texts, words):
+    with pytest.raises(DatasetError, match=words):
+        detect(texts=texts, **case)
+
+
+@pytest.mark.parametrize("text", ["word1 word2", b"word1 word2"])
+def test_one_string_is_not_taken_for_a_list_of_letters(case, text):
+    with pytest.raises(InvalidInputError, match="pass a list of texts"):
+        detect(texts=text, **case)
+
+
+@pytest.mark.parametrize("frame", [pandas.DataFrame, dict, Dataset.from_dict])
+def test_a_data_frame_is_asked_by_its_column_of_texts(case, place, frame):
+    lines = (place / "probes.txt").read_text().splitlines()
+    table = {"number": list(range(len(lines))), "text": lines}
+    expected = detect(texts=lines, **case)
+    assert detect(texts=frame(table), **case).probe_digest == expected.probe_digest
+    renamed = frame({"number": table["number"], "body": lines})
+    assert detect(texts=renamed, text_columns="body", **case).probe_digest == expected.probe_digest
