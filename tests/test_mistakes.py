@@ -9,7 +9,7 @@ from datasets import Dataset, DatasetDict
 
 from drw_hf import WatermarkKey, detect
 from drw_hf.asking.models import load_model, load_tokenizer
-from drw_hf.errors import DatasetError, InvalidInputError
+from drw_hf.errors import DatasetError, FileNotWrittenError, InvalidInputError
 from test_cli import drw, save_model, write_rows
 
 pytestmark = pytest.mark.usefixtures("inside")
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.usefixtures("inside")
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
-    """A folder with a classifier, its key, the protected classifier, a suspect, probes, and data with an empty cell."""
+    """A folder with a classifier, its key, the protected model, a suspect, probes, and data with an empty cell."""
     folder = tmp_path_factory.mktemp("place")
     save_model(folder / "mine", "sequence-classification", seed=1)
     save_model(folder / "suspect", "sequence-classification", seed=3)
@@ -85,7 +85,7 @@ def test_an_empty_cell_far_down_is_found_before_anybody_is_asked(monkeypatch):
         asked.extend(texts)
         return [{"bad": 0.5, "good": 0.5} for _ in texts]
 
-    with pytest.raises(DatasetError, match="row 9 .* of the column 'text' is empty"):
+    with pytest.raises(DatasetError, match=r"row 9 .* of the column 'text' is empty"):
         label_with_teacher(teacher, rows, batch_size=2, progress=False)
     assert not asked
 
@@ -125,3 +125,34 @@ def test_a_data_frame_is_asked_by_its_column_of_texts(case, place, frame):
     assert detect(texts=frame(table), **case).probe_digest == expected.probe_digest
     renamed = frame({"number": table["number"], "body": lines})
     assert detect(texts=renamed, text_columns="body", **case).probe_digest == expected.probe_digest
+
+
+# -- evidence
+
+
+def test_saved_evidence_is_never_overwritten(case, place, tmp_path):
+    texts = (place / "probes.txt").read_text().splitlines()
+    first, second = (detect(texts=texts, looks=looks, **case) for looks in (1, 2))
+    saved = tmp_path / "evidence.json"
+    first.save(saved)
+    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    for save in (second.save, lambda _: second.report(tmp_path)):
+        with pytest.raises(FileNotWrittenError, match=r"evidence\.json is there already.*choose another name"):
+            save(saved)
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
+    first.save(saved)  # the same again harms nobody
+    first.report(tmp_path)
+    saved.unlink()
+    with pytest.raises(FileNotWrittenError, match=r"evidence\.probe\.npz is there already"):
+        detect(texts=texts[1:], **case).save(saved)
+    assert not saved.exists()
+
+
+@pytest.mark.parametrize("option", ["--output out/evidence.json", "--report out", "--report out --redact"])
+def test_detect_refuses_a_name_that_is_taken_before_anybody_is_asked(place, option):
+    (place / "out").mkdir(exist_ok=True)
+    name = "evidence-redacted.json" if "redact" in option else "evidence.json"
+    (place / "out" / name).write_text("{}")
+    told = refusal(f"detect no/such/suspect probes.txt --key key --victim mine {option}")
+    assert f"{name} is there already, and evidence is never overwritten; choose another name" in told
+    assert (place / "out" / name).read_text() == "{}"

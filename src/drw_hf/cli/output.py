@@ -156,6 +156,17 @@ def save_result(
     return written, [f"Wrote the {what} to {where}." for what, where in written.items()]
 
 
+def check_unwritten(output: Path | None, report: Path | None = None, redact: bool = False) -> None:
+    """Before anybody is asked: refuse to write over a result that was saved, or over the files of a report."""
+    from ..detection.result import check_no_evidence, probe_path
+    from ..evidence.report import EVIDENCE, REDACTED_EVIDENCE
+
+    places = [] if output is None else [output, probe_path(output)]
+    if report is not None:
+        places.append(report / (REDACTED_EVIDENCE if redact else EVIDENCE))
+    check_no_evidence(*places)
+
+
 def check_free(output: Path, overwrite: bool) -> None:
     """Refuse to write over something that is there, unless asked to."""
     taken = any(output.iterdir()) if output.is_dir() else output.exists()

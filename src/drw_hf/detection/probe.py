@@ -147,11 +147,15 @@ class Probe:
 
     def save(self, path: str | os.PathLike) -> None:
         """Write the probe as a compressed ``.npz``; it holds tokens and answers, and nothing of any key."""
+        write_atomically(Path(path), self.content())
+
+    def content(self) -> bytes:
+        """The file that :meth:`save` writes."""
         arrays = {name: getattr(self, name) for name in _ARRAYS if getattr(self, name) is not None}
         fields = np.frombuffer(json.dumps({"format": FORMAT, **self._fields()}).encode(), dtype=np.uint8)
         buffer = io.BytesIO()
         np.savez_compressed(buffer, fields=fields, **arrays)
-        write_atomically(Path(path), buffer.getvalue())
+        return buffer.getvalue()
 
     @classmethod
     def load(cls, path: str | os.PathLike) -> "Probe":
