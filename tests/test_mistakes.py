@@ -1,6 +1,6 @@
 """What newcomers get wrong, at the command line and in Python: one message says what, and what to do.
 
-Nothing is trained here; models are tiny and keys plain.
+Models are tiny, keys plain, and students learn for a moment only.
 """
 
 import pandas
@@ -9,7 +9,7 @@ from datasets import Dataset, DatasetDict
 
 from drw_hf import WatermarkKey, detect
 from drw_hf.asking.models import load_model, load_tokenizer
-from drw_hf.errors import DatasetError, FileNotWrittenError, InvalidInputError
+from drw_hf.errors import DatasetError, FileNotWrittenError, InvalidInputError, UnsupportedModelError
 from test_cli import drw, save_model, write_rows
 
 pytestmark = pytest.mark.usefixtures("inside")
@@ -156,3 +156,48 @@ def test_detect_refuses_a_name_that_is_taken_before_anybody_is_asked(place, opti
     told = refusal(f"detect no/such/suspect probes.txt --key key --victim mine {option}")
     assert f"{name} is there already, and evidence is never overwritten; choose another name" in told
     assert (place / "out" / name).read_text() == "{}"
+
+
+# -- what comes next
+
+
+def next_command(line, exit_codes=(0,)):
+    """Run a command line, and return the one that it prints to go on with."""
+    found = drw(line)
+    assert found.exit_code in exit_codes, found.output
+    (printed,) = [each.strip() for each in found.stdout.splitlines() if each.startswith("  drw-hf ")]
+    return printed.removeprefix("drw-hf ")
+
+
+@pytest.mark.parametrize("answers", ["'my answers'", "kept/answers.parquet"])
+def test_label_and_distill_print_commands_that_work_as_printed(place, answers):
+    (place / "student").mkdir(exist_ok=True)
+    (place / "student" / "taken").touch()
+    (place / "evidence.json").write_text("{}")
+    lines = (place / "probes.txt").read_text().splitlines()
+    (place / "bodies.csv").write_text("\n".join(["body", *lines]) + "\n")
+    distill = next_command(f"label protected bodies.csv --key key --text-column body --output {answers}")
+    assert distill.startswith(f"distill {answers} --student protected")
+    detect = next_command(distill)
+    assert f" {answers} --key key --victim protected" in detect
+    found = drw(detect)
+    assert found.exit_code in (0, 3, 4) and "Wrote the evidence to evidence-" in found.stdout, found.output
+    assert (place / "evidence.json").read_text() == "{}"
+
+
+def test_a_student_that_starts_from_a_protected_model_is_a_plain_one(place):
+    from drw_hf.extraction.students import load_student
+
+    student = load_student(str(place / "protected"), "sequence-classification", ["negative", "positive"])
+    assert type(student) is type(load_model(str(place / "mine")))
+    with pytest.raises(UnsupportedModelError, match="is protected, .* starts from a plain model"):
+        load_student(str(place / "protected"), "sequence-classification", ["bad", "good"])
+
+
+def test_distill_prints_a_command_that_works_where_there_is_no_mark_to_find(place):
+    distill = next_command("label mine probes.txt --output unmarked")
+    keygen = next_command(distill)
+    assert keygen == "keygen --help" and drw(keygen).exit_code == 0
+    (place / "unmarked" / "drw_teacher.json").write_text("[]")  # as of answers that were made elsewhere
+    detect = next_command(f"{distill} --overwrite")
+    assert detect == "detect --help" and drw(detect).exit_code == 0

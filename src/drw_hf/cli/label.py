@@ -35,6 +35,7 @@ def label(
     from ..asking import label_with_teacher
     from ..asking.models import load_config, load_model, load_tokenizer
     from ..keys.binding import task_of
+    from .next_step import Teacher, command, remember, unused
     from .passphrases import key_of
 
     if output.suffix not in ("", ".parquet"):
@@ -43,7 +44,8 @@ def label(
     progress = show_progress()
     its_task = task or task_of(load_config(teacher))
     rows = reading.load(data, its_task, limit)
-    model = load_model(teacher, task=its_task, key=key_of(teacher, key, passphrase_file))
+    opened = key_of(teacher, key, passphrase_file)
+    model = load_model(teacher, task=its_task, key=opened)
     with resumable():
         labelled = label_with_teacher(
             model,
@@ -59,10 +61,11 @@ def label(
             labelled.to_parquet(output)
         else:
             labelled.save_to_disk(output)
+        remember(Teacher(teacher, None if opened is None else key or teacher), output)
     document = {"path": str(output), "rows": len(labelled), "columns": labelled.column_names}
     lines = [
         f"{teacher} answered {len(labelled)} rows of {data}; its answers are in {output}.",
-        "Next, train a student on them:",
-        f"  drw-hf distill {output} --student {teacher} --output student",
+        "Next, train a student on them (a thief may start from any other model):",
+        command("distill", str(output), student=teacher, text_column=reading.text_column, output=unused("student")),
     ]
     return Outcome(document, "\n".join(lines))
