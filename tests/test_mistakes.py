@@ -3,13 +3,18 @@
 Models are tiny, keys plain, and students learn for a moment only.
 """
 
+import re
+
 import pandas
 import pytest
+import torch
 from datasets import Dataset, DatasetDict
 
 from drw_hf import WatermarkKey, detect
+from drw_hf.asking import RetryingPredictor
 from drw_hf.asking.models import load_model, load_tokenizer
 from drw_hf.errors import DatasetError, FileNotWrittenError, InvalidInputError, UnsupportedModelError
+from drw_hf.watermark.cosine import LARGEST_SENSIBLE_EPSILON, perturb
 from test_cli import drw, save_model, write_rows
 
 pytestmark = pytest.mark.usefixtures("inside")
@@ -190,7 +195,7 @@ def test_a_student_that_starts_from_a_protected_model_is_a_plain_one(place):
 
     student = load_student(str(place / "protected"), "sequence-classification", ["negative", "positive"])
     assert type(student) is type(load_model(str(place / "mine")))
-    with pytest.raises(UnsupportedModelError, match="is protected, .* starts from a plain model"):
+    with pytest.raises(UnsupportedModelError, match=r"is protected, .* starts from a plain model"):
         load_student(str(place / "protected"), "sequence-classification", ["bad", "good"])
 
 
@@ -201,3 +206,73 @@ def test_distill_prints_a_command_that_works_where_there_is_no_mark_to_find(plac
     (place / "unmarked" / "drw_teacher.json").write_text("[]")  # as of answers that were made elsewhere
     detect = next_command(f"{distill} --overwrite")
     assert detect == "detect --help" and drw(detect).exit_code == 0
+
+
+# -- keys
+
+
+def test_a_key_for_another_task_than_the_models_is_not_made(place):
+    told = refusal("keygen mine --target positive --task token-classification --plain --output new")
+    assert "task='token-classification', but the model is for sequence-classification" in told
+    assert not (place / "new").exists()
+    same = drw("keygen mine --target positive --task sequence-classification --plain --output same-task")
+    assert same.exit_code == 0, same.output
+
+
+def test_an_epsilon_that_can_turn_certain_answers_is_warned_of(place):
+    found = drw("keygen mine --target positive --epsilon 2 --plain --output loud")
+    assert found.exit_code == 0 and "Warning: epsilon=2 moves a marked probability by up to 0.80" in found.stderr
+    quiet = drw("keygen mine --target positive --epsilon 0.5 --plain --output quiet")
+    assert quiet.exit_code == 0 and "Warning" not in quiet.stderr
+
+
+@pytest.mark.parametrize("epsilon, turns", [(0.49, False), (0.51, True)])
+def test_that_epsilon_is_where_a_certain_answer_can_turn(epsilon, turns):
+    certain = perturb(torch.tensor([[0.0, 1.0]]), torch.tensor([-1.0]), 1, epsilon)
+    assert (certain[0, 1] < 0.5) == turns == (epsilon > LARGEST_SENSIBLE_EPSILON)
+
+
+# -- one thing in the place of another
+
+
+def test_a_protected_suspect_is_called_our_own(place):
+    told = refusal("detect protected probes.txt --key key --victim mine")
+    assert "the suspect protected is itself a protected model, of the very key given" in told
+    drw("keygen mine --target positive --plain --output other-key")
+    told = refusal("detect protected probes.txt --key other-key --victim mine")
+    assert "the suspect protected is itself a protected model, of another key than the one given" in told
+
+
+def test_label_says_which_key_of_a_ring_it_needs_and_how_to_save_it(place):
+    drw("keygen mine --ring --target positive --plain --output ring")
+    told = refusal("label mine missing.txt --key ring --output new")
+    assert "drw_ring.json holds a key ring, where a key was expected" in told
+    (printed,) = re.findall("`drw-hf (ring key .*?)`", told)
+    assert drw(printed.replace("NAME", "ann").replace("KEY", "ann-key")).exit_code == 0
+    assert drw("label mine probes.txt --key ann-key --output answers-to-ann").exit_code == 0
+
+
+@pytest.mark.parametrize(("name", "what"), [("nofile.json", "not there"), ("key", "a folder")])
+def test_verify_says_at_once_that_there_is_no_evidence(name, what):
+    told = refusal(f"verify {name} --key no-key-either")
+    assert f"{name} is {what}; expected the JSON file that result.save or `drw-hf detect --output` wrote" in told
+
+
+@pytest.mark.parametrize(
+    ("name", "what"),
+    [
+        ("protected", "a folder on this machine"),
+        ("./protected", "a folder on this machine"),
+        ("./nothing", "no name of a repository"),
+    ],
+)
+def test_audit_is_not_for_folders_and_says_what_it_is_for(name, what):
+    told = refusal(f"audit {name}")
+    assert f"{name} is {what}" in told and "a repository on the Hub" in told and "me/model" in told
+
+
+def test_a_service_is_not_asked_again_and_again_while_offline_mode_is_on(monkeypatch):
+    monkeypatch.setattr(RetryingPredictor, "sleep", lambda *_: pytest.fail("there is nothing to wait for"))
+    told = refusal("detect http://localhost:1/model probes.txt --key key --victim mine")
+    assert "the suspect: http://localhost:1/model was not asked: offline mode is on" in told
+    assert "unset HF_HUB_OFFLINE" in told

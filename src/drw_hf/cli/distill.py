@@ -45,7 +45,7 @@ def distill(
 ) -> Outcome:
     """Train a student on a teacher's answers, to see whether the mark would be found in it.
 
-    A student whose labels are not the teacher's gets a new head. One that starts from a protected model starts from its
+    A student whose labels are not the teacher's gets a new head. One that starts from a protected model gets its
     weights, which are the clean model's. On several devices:
     accelerate launch -m drw_hf.cli distill, and the same arguments.
 

@@ -43,8 +43,8 @@ def label(
     check_free(output, overwrite)
     progress = show_progress()
     its_task = task or task_of(load_config(teacher))
-    rows = reading.load(data, its_task, limit)
     opened = key_of(teacher, key, passphrase_file)
+    rows = reading.load(data, its_task, limit)
     model = load_model(teacher, task=its_task, key=opened)
     with resumable():
         labelled = label_with_teacher(

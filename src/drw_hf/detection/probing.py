@@ -4,8 +4,10 @@ What is kept is the owner's tokens of every text and the answers in the key's la
 needed, so one :class:`Probe` serves for any key of the model.
 """
 
+import contextlib
 import dataclasses
-from collections.abc import Container, Iterable, Mapping, Sequence
+import os
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Unpack, cast
 
 import numpy as np
@@ -14,6 +16,7 @@ from transformers import PreTrainedTokenizerBase
 
 from ..asking.answers import ask
 from ..asking.local import ModelPredictor, is_pipeline
+from ..asking.models import load_config
 from ..asking.options import AskingOptions, asking_options
 from ..asking.predictor import Askable, as_predictor
 from ..asking.questions import (
@@ -36,6 +39,7 @@ from ..errors import (
     DatasetError,
     InvalidInputError,
     KeyMismatchError,
+    MissingKeyError,
     PredictorError,
 )
 from ..keys.binding import max_length_of, tokenizer_fingerprint
@@ -119,7 +123,10 @@ def probe_suspect(
     labels = [renamed.get(label, label) for label in key.labels]
     tokenizers = probing.get("suspect_tokenizer"), tokenizer
     answers = {}
-    answers["suspect"], name = _ask("the suspect", suspect, labels, tokenizers, key.task, questions, asked, options)
+    with _knowing_our_own(suspect, key):
+        answers["suspect"], name = _ask(
+            "the suspect", suspect, labels, tokenizers, key.task, questions, asked, options
+        )
     for which, other in (("victim", victim), ("reference", reference)):
         if other is not None:
             tokenizers, unmarked = (None, tokenizer), without_mark(other)
@@ -168,6 +175,21 @@ def without_mark(victim: Any) -> Any:
     """Whom to ask for a victim's clean answers: a protected model's clean self."""
     model = victim.model if is_pipeline(victim) else victim
     return model.get_base_model() if hasattr(model, "watermark_disabled") else model
+
+
+@contextlib.contextmanager
+def _knowing_our_own(suspect: Any, key: WatermarkKey) -> Iterator[None]:
+    """Around asking a suspect: one that needs a key to load is a protected model, and no stolen copy."""
+    try:
+        yield
+    except MissingKeyError:
+        commitment = getattr(load_config(os.fspath(suspect)), "key_commitment", None)
+        whose = "the very key given" if commitment == key.commitment() else "another key than the one given"
+        raise MissingKeyError(
+            f"the suspect {os.fspath(suspect)} is itself a protected model, of {whose} (--key): a copy that somebody "
+            "made of its answers is a plain model, so give that. To see the mark in its own answers, load it with its "
+            "key, from_pretrained(..., key=key), and pass the model to detect"
+        ) from None
 
 
 def _ask(

@@ -268,6 +268,12 @@ def authenticate(document: Mapping[str, Any], key: WatermarkKey) -> str:
 
 def read_document(path: Path) -> dict[str, Any]:
     """The JSON that :meth:`DetectionResult.save` wrote, with all the fields a result needs."""
+    if not path.is_file():
+        what = "a folder" if path.is_dir() else "not there"
+        raise InvalidInputError(
+            f"{path} is {what}; expected the JSON file that result.save or `drw-hf detect --output` wrote (in a "
+            "report's folder it is evidence.json): check the name"
+        )
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
@@ -282,7 +288,7 @@ def read_document(path: Path) -> dict[str, Any]:
 
 
 def write_evidence(files: Mapping[Path, bytes]) -> None:
-    """Write the files of a result; before the first, refuse to put another content in the place of one that is there."""
+    """Write the files of a result; before the first, refuse to put another content in the place of what is there."""
     check_no_evidence(*(path for path, content in files.items() if not _holds(path, content)))
     for path, content in files.items():
         write_atomically(path, content)

@@ -81,7 +81,13 @@ class Binding:
     ) -> Self:
         """What a key takes from a model (or its config) and its tokenizer; see :class:`BindingOptions`."""
         config = plain_config(model)
-        found = task or task_of(model) or task_of(config)
+        own = task_of(model) or task_of(config)
+        if task is not None and own not in (None, task):
+            raise InvalidKeyError(
+                f"task={task!r}, but the model is for {own}, and a key for another task than its model's does not "
+                "apply to it; leave the task out"
+            )
+        found = task or own
         if found not in TASKS:
             raise InvalidKeyError(
                 f"task={found!r}: the model does not tell its task, or it is not one of {list(TASKS)}; pass task="
