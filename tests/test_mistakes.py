@@ -15,6 +15,7 @@ from drw_hf.asking import RetryingPredictor
 from drw_hf.asking.models import load_model, load_tokenizer
 from drw_hf.errors import DatasetError, FileNotWrittenError, InvalidInputError, UnsupportedModelError
 from drw_hf.watermark.cosine import LARGEST_SENSIBLE_EPSILON, perturb
+from small_models import make_key
 from test_cli import drw, save_model, write_rows
 
 pytestmark = pytest.mark.usefixtures("inside")
@@ -276,3 +277,42 @@ def test_a_service_is_not_asked_again_and_again_while_offline_mode_is_on(monkeyp
     told = refusal("detect http://localhost:1/model probes.txt --key key --victim mine")
     assert "the suspect: http://localhost:1/model was not asked: offline mode is on" in told
     assert "unset HF_HUB_OFFLINE" in told
+
+
+# -- suspects
+
+
+@pytest.mark.parametrize(
+    ("answer", "most"),
+    [("positive", 8), ({"negative": 0.0, "positive": 1.0}, 128)],
+)
+@pytest.mark.parametrize("mark", ["cosine", "tilt"])
+def test_a_suspect_with_labels_alone_is_asked_no_more_than_shows_it(case, mark, answer, most):
+    asked = []
+
+    def suspect(texts):
+        asked.extend(texts)
+        return [answer for _ in texts]
+
+    if mark == "tilt":
+        case["key"] = make_key(case["victim"], case["tokenizer"], mark="tilt", temperature=1.0)
+    texts = [f"word{number} word{number + 1}" for number in range(300)]
+    alone = {**case, "suspect": suspect, "victim": None, "batch_size": 8, "load_from_cache_file": False}
+    with pytest.raises(InvalidInputError, match=r"gives labels alone.*pass the clean victim=.*--victim"):
+        detect(texts=texts, **alone)
+    assert len(asked) == most
+    detect(texts=texts, **{**alone, "victim": case["victim"]})
+    assert len(asked) == most + len(texts)
+
+
+def test_rounded_scores_that_begin_with_certain_answers_are_no_labels(case):
+    def suspect(texts):
+        return [{"negative": 0.0, "positive": 1.0} if "long" in text else _unsure(text) for text in texts]
+
+    def _unsure(text):
+        score = 0.6 + 0.3 * (len(text) % 7) / 7
+        return {"negative": 1.0 - score, "positive": score}
+
+    texts = [f"word{number} word{number + 1}" + " long" * (number < 60) for number in range(300)]
+    found = detect(texts=texts, **{**case, "suspect": suspect, "victim": None, "load_from_cache_file": False})
+    assert found.probe.kind == "probabilities" and found.n_queries == 300

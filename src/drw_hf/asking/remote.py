@@ -76,6 +76,8 @@ class CallablePredictor(RetryingPredictor):
         answers = self.function(questions)
         check_number(self.name, questions, answers)
         by_word = self.task == "token-classification"
+        said = itertools.chain.from_iterable(answers) if by_word else answers
+        self.labels_alone = all(isinstance(one, str) for one in said)
         if self.labels is None:
             shown = answers[0][0] if by_word else answers[0]
             if not isinstance(shown, Mapping) or len(shown) < 2:

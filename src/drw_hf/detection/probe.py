@@ -6,7 +6,7 @@ import json
 import os
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,25 @@ from .words import Words
 FORMAT = "drw-probe-1"
 _TEXTS = ("input_ids", "token_type_ids", "offsets", "rows", "places")
 _ARRAYS = (*_TEXTS, "suspect", "victim", "gold", "logged", "reference")
+
+
+# Who else can say what to expect of a suspect that gives labels alone, for the test of each mark.
+_EXPECTING = {"cosine": ("victim", "gold"), "tilt": ("victim", "reference")}
+
+
+def are_labels_alone(answers: np.ndarray) -> bool:
+    """Whether answers are labels, each as certainty, and no scores."""
+    return bool(np.isin(answers, (0, 1)).all())
+
+
+def check_expected(mark: str, given: Container[str]) -> None:
+    """Of a suspect that gives labels alone: refuse to go on where nothing that was ``given`` says what to expect."""
+    needed = _EXPECTING.get(mark, ())
+    if needed and not any(name in given for name in needed):
+        raise InvalidInputError(
+            "the suspect gives labels alone, without scores, and nothing says what to expect of them; pass the clean "
+            f"{needed[0]}= (or {needed[1]}=), at the command line --{needed[0]}"
+        )
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,11 +14,11 @@ import numpy as np
 import torch
 from transformers import PreTrainedTokenizerBase
 
-from ..asking.answers import ask
+from ..asking.answers import Look, ask
 from ..asking.local import ModelPredictor, is_pipeline
 from ..asking.models import load_config
 from ..asking.options import AskingOptions, asking_options
-from ..asking.predictor import Askable, as_predictor
+from ..asking.predictor import Askable, Predictor, as_predictor
 from ..asking.questions import (
     Cut,
     Question,
@@ -45,8 +45,9 @@ from ..errors import (
 from ..keys.binding import max_length_of, tokenizer_fingerprint
 from ..keys.choices import Task
 from ..keys.key import WatermarkKey
-from .probe import Probe
+from .probe import Probe, are_labels_alone, check_expected
 
+_CERTAIN_IN_A_ROW = 128  # texts answered with 0 and 1 alone: these are labels by now, and no scores of sure answers
 Suspect = Askable | list[Any] | tuple[Any, ...] | np.ndarray  # who can be asked, or answers gathered elsewhere
 
 
@@ -80,12 +81,14 @@ def probe_suspect(
     victim: Suspect | None = None,
     reference: Suspect | None = None,
     logged: Sequence[Any] | None = None,
+    to_test: bool = False,
     **probing: Unpack[ProbingOptions],
 ) -> Probe:
     """Ask a suspect (and the clean victim) about texts; the parameters are those of :func:`drw_hf.detect`.
 
     Of the key only the public side is read: its task, its labels, the tokenizer it belongs to. ``probing`` are the
-    :class:`~drw_hf.detection.ProbingOptions`.
+    :class:`~drw_hf.detection.ProbingOptions`. With ``to_test`` a suspect that gives labels alone, which cannot be
+    tested without somebody else's answers, is asked no more than shows it.
     """
     options, most = asking_options("probe_suspect", probing, ProbingOptions), probing.get("max_queries")
     if most is not None:
@@ -122,10 +125,11 @@ def probe_suspect(
         raise InvalidInputError("label_map names one of the key's labels twice; every label needs one of its own")
     labels = [renamed.get(label, label) for label in key.labels]
     tokenizers = probing.get("suspect_tokenizer"), tokenizer
+    look = _look_for_labels(key, {**labelled, "victim": victim, "reference": reference}) if to_test else None
     answers = {}
     with _knowing_our_own(suspect, key):
         answers["suspect"], name = _ask(
-            "the suspect", suspect, labels, tokenizers, key.task, questions, asked, options
+            "the suspect", suspect, labels, tokenizers, key.task, questions, asked, options, look=look
         )
     for which, other in (("victim", victim), ("reference", reference)):
         if other is not None:
@@ -158,7 +162,7 @@ def probe_of(
     if texts is None:
         raise InvalidInputError("texts are missing: give texts to probe the suspect with")
     others: dict[str, Any] = {"tokenizer": tokenizer, "victim": victim, "reference": reference, "logged": logged}
-    return probe_suspect(suspect, texts, key=key, **others, **probing)
+    return probe_suspect(suspect, texts, key=key, to_test=True, **others, **probing)
 
 
 def _refuse_ignored(holder: str, given: Mapping[str, Any]) -> None:
@@ -169,6 +173,24 @@ def _refuse_ignored(holder: str, given: Mapping[str, Any]) -> None:
 
 
 # -- asking
+
+
+def _look_for_labels(key: WatermarkKey, given: Mapping[str, Any]) -> Look:
+    """Stops asking a suspect that gives labels alone, where nothing that was given says what to expect of them.
+
+    Bare labels show at once. Scores that were rounded may be 0 and 1 for a while, so of those some more are awaited.
+    """
+    there = {name for name, value in given.items() if value is not None}
+    seen: list[np.ndarray] = []
+
+    def look(predictor: Predictor, answers: list[np.ndarray]) -> None:
+        if len(seen) < _CERTAIN_IN_A_ROW:
+            seen.extend(map(np.ravel, answers))
+            many = len(seen) >= _CERTAIN_IN_A_ROW
+            if predictor.labels_alone or (many and are_labels_alone(np.concatenate(seen))):
+                check_expected(key.mark, there)
+
+    return look
 
 
 def without_mark(victim: Any) -> Any:
@@ -202,11 +224,12 @@ def _ask(
     numbers: Sequence[int],
     options: AskingOptions,
     cut: Cut | None = None,
+    look: Look | None = None,
 ) -> tuple[list[np.ndarray], str]:
     """Answers in the order of ``labels``, and the name of who gave them; tokenizers: theirs if known, the owner's.
 
     ``numbers`` are the user's numbers of the questions; ``cut`` is how the answerer cuts them, by default at its own
-    limit.
+    limit; ``look`` is as for :func:`drw_hf.asking.answers.ask`.
     """
     own, owners = tokenizers
     if own is None and isinstance(asked, torch.nn.Module):
@@ -218,7 +241,7 @@ def _ask(
                 raise InvalidInputError(
                     f"tokenised rows are the owner's tokens, which {who} does not read; give texts"
                 )
-        answers = ask(predictor, questions, numbers, options, who)
+        answers = ask(predictor, questions, numbers, options, who, look)
     except (AnswerError, ConfigurationError, PredictorError) as error:
         raise type(error)(f"{who}: {error}") from error
     found = predictor.labels or ()
@@ -344,14 +367,13 @@ def _assemble(
     if not counts.any():
         raise InvalidInputError("no word of the probe texts was answered; are they longer than the suspect's limit?")
     dtypes = {1: np.int64, 2: np.float32}  # of numbers, and of probabilities
-    certain = np.isin(arrays["suspect"], (0, 1)).all()
     return Probe(
         task=key.task,
         labels=tuple(key.labels),
         input_ids=np.fromiter((token for row in tokens.ids for token in row), np.int64),
         token_type_ids=np.fromiter((segment for row in tokens.types for segment in row), np.int64),
         offsets=np.cumsum([0, *map(len, tokens.ids)]).astype(np.int64),
-        kind="labels" if certain else "probabilities",
+        kind="labels" if are_labels_alone(arrays["suspect"]) else "probabilities",
         n_queries=len(tokens.ids),
         suspect_name=name,
         tokenizer_fingerprint=fingerprint,

@@ -80,14 +80,14 @@ class CosineMark(Mark):
     draws_hard_answers = True
 
     def warn_of(self, given: Mapping[str, Any]) -> None:
-        epsilon = given.get("epsilon")
+        epsilon: Any = given.get("epsilon")
         if is_number(epsilon) and epsilon > LARGEST_SENSIBLE_EPSILON:
             moves = 2.0 * epsilon / (1.0 + 2.0 * epsilon)
             warnings.warn(
                 f"epsilon={epsilon:g} moves a marked probability by up to {moves:.2f}, and above "
                 f"{LARGEST_SENSIBLE_EPSILON:g} even an answer of which the model is certain can turn into another (if "
-                "there are two classes, or scope='all'); the paper's is 0.2: see what yours costs with drw-hf plan, or take a "
-                "smaller one",
+                "there are two classes, or scope='all'); the paper's is 0.2: see what yours costs with drw-hf plan, "
+                "or take a smaller one",
                 stacklevel=5,
             )
 
