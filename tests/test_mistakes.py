@@ -13,9 +13,9 @@ from datasets import Dataset, DatasetDict
 from drw_hf import WatermarkKey, detect
 from drw_hf.asking import RetryingPredictor
 from drw_hf.asking.models import load_model, load_tokenizer
-from drw_hf.errors import DatasetError, FileNotWrittenError, InvalidInputError, UnsupportedModelError
+from drw_hf.errors import DatasetError, FileNotWrittenError, InvalidInputError, PredictorError, UnsupportedModelError
 from drw_hf.watermark.cosine import LARGEST_SENSIBLE_EPSILON, perturb
-from small_models import make_key
+from small_models import make_key, make_model
 from test_cli import drw, save_model, write_rows
 
 pytestmark = pytest.mark.usefixtures("inside")
@@ -316,3 +316,25 @@ def test_rounded_scores_that_begin_with_certain_answers_are_no_labels(case):
     texts = [f"word{number} word{number + 1}" + " long" * (number < 60) for number in range(300)]
     found = detect(texts=texts, **{**case, "suspect": suspect, "victim": None, "load_from_cache_file": False})
     assert found.probe.kind == "probabilities" and found.n_queries == 300
+
+
+@pytest.mark.parametrize("size", [64, 2000])
+def test_a_forgotten_suspect_tokenizer_is_told_by_the_size_of_the_vocabulary(case, size):
+    stranger = make_model(vocab_size=size)
+    with pytest.raises(InvalidInputError, match=rf"for {size} token ids.*905 tokens.*suspect_tokenizer="):
+        detect(texts=["word1 word900"], **{**case, "suspect": stranger})
+
+
+def test_a_tokenizer_that_is_not_the_models_is_no_index_error(case):
+    with pytest.raises(PredictorError, match=r"knows 64 token ids.*gave the id 904.*another model's tokenizer"):
+        detect(
+            texts=["word1 word899"],
+            suspect_tokenizer=case["tokenizer"],
+            **{**case, "suspect": make_model(vocab_size=64)},
+        )
+
+
+@pytest.mark.parametrize("size", [905, 905 + 511])
+def test_embeddings_that_were_rounded_up_are_the_same_vocabulary(case, place, size):
+    texts = (place / "probes.txt").read_text().splitlines()
+    assert detect(texts=texts, **{**case, "suspect": make_model(vocab_size=size)}).n_queries == len(texts)

@@ -15,7 +15,7 @@ import torch
 from transformers import PreTrainedTokenizerBase
 
 from ..asking.answers import Look, ask
-from ..asking.local import ModelPredictor, is_pipeline
+from ..asking.local import ModelPredictor, embedding_size, is_pipeline
 from ..asking.models import load_config
 from ..asking.options import AskingOptions, asking_options
 from ..asking.predictor import Askable, Predictor, as_predictor
@@ -47,6 +47,7 @@ from ..keys.choices import Task
 from ..keys.key import WatermarkKey
 from .probe import Probe, are_labels_alone, check_expected
 
+_SPARE_EMBEDDINGS = 511  # where their number was rounded up, to a multiple of 512 at the most
 _CERTAIN_IN_A_ROW = 128  # texts answered with 0 and 1 alone: these are labels by now, and no scores of sure answers
 Suspect = Askable | list[Any] | tuple[Any, ...] | np.ndarray  # who can be asked, or answers gathered elsewhere
 
@@ -125,6 +126,8 @@ def probe_suspect(
         raise InvalidInputError("label_map names one of the key's labels twice; every label needs one of its own")
     labels = [renamed.get(label, label) for label in key.labels]
     tokenizers = probing.get("suspect_tokenizer"), tokenizer
+    if tokenizers[0] is None and isinstance(suspect, torch.nn.Module):
+        _check_same_vocabulary(suspect, tokenizer, key)
     look = _look_for_labels(key, {**labelled, "victim": victim, "reference": reference}) if to_test else None
     answers = {}
     with _knowing_our_own(suspect, key):
@@ -173,6 +176,22 @@ def _refuse_ignored(holder: str, given: Mapping[str, Any]) -> None:
 
 
 # -- asking
+
+
+def _check_same_vocabulary(suspect: torch.nn.Module, tokenizer: Any, key: WatermarkKey) -> None:
+    """Refuse to ask a bare model with the owner's tokenizer where their sizes show that it has another one.
+
+    As many embeddings as the owner's model has, or a few more than there are tokens (some are rounded up), say nothing
+    against it.
+    """
+    size, n_tokens = embedding_size(suspect), len(tokenizer)
+    if size is None or size == key.vocab_size or 0 <= size - n_tokens <= _SPARE_EMBEDDINGS:
+        return
+    raise InvalidInputError(
+        f"the suspect has embeddings for {size} token ids, and your tokenizer, with which it would be asked, has "
+        f"{n_tokens} tokens: it seems to have another one; pass its own as suspect_tokenizer= (or yours, if you are "
+        "sure that it is the suspect's too)"
+    )
 
 
 def _look_for_labels(key: WatermarkKey, given: Mapping[str, Any]) -> Look:
