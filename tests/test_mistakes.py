@@ -3,16 +3,21 @@
 Models are tiny, keys plain, and students learn for a moment only.
 """
 
+import json
 import re
+import shutil
 
 import pandas
 import pytest
 import torch
+import typer
 from datasets import Dataset, DatasetDict
+from transformers import pipeline
 
 from drw_hf import WatermarkKey, detect
 from drw_hf.asking import RetryingPredictor
 from drw_hf.asking.models import load_model, load_tokenizer
+from drw_hf.cli.main import app
 from drw_hf.errors import DatasetError, FileNotWrittenError, InvalidInputError, PredictorError, UnsupportedModelError
 from drw_hf.watermark.cosine import LARGEST_SENSIBLE_EPSILON, perturb
 from small_models import make_key, make_model
@@ -338,3 +343,89 @@ def test_a_tokenizer_that_is_not_the_models_is_no_index_error(case):
 def test_embeddings_that_were_rounded_up_are_the_same_vocabulary(case, place, size):
     texts = (place / "probes.txt").read_text().splitlines()
     assert detect(texts=texts, **{**case, "suspect": make_model(vocab_size=size)}).n_queries == len(texts)
+
+
+# -- users of a ring
+
+
+@pytest.mark.parametrize("command", ["token", "key --plain --output users-key"])
+def test_what_a_user_gets_is_not_given_to_one_who_was_not_declared(place, command):
+    drw(f"keygen mine --ring --target positive --plain --output ring-{command[:3]}")
+    (place / "users.txt").write_text("ann\nben\n")
+    verb, *rest = command.split()
+    line = " ".join(["ring", verb, f"ring-{command[:3]}", *rest, "--user"])
+    early = drw(f"{line} cleo")
+    assert early.exit_code == 0 and "Warning: nobody is declared in this epoch of the ring, 'cleo'" in early.stderr
+    drw(f"ring declare ring-{command[:3]} --users users.txt")
+    shutil.rmtree(place / "users-key", ignore_errors=True)
+    assert "user 'nobody' is not among the 2 users declared" in refusal(f"{line} nobody --users users.txt")
+    unchecked = drw(f"{line} nobody")
+    assert "whether 'nobody' is among the 2 users declared was not checked; pass their list" in unchecked.stderr
+    shutil.rmtree(place / "users-key", ignore_errors=True)
+    found = drw(f"{line} ann --users users.txt")
+    assert found.exit_code == 0 and not found.stderr, found.output
+
+
+# -- models that are no softmax over classes
+
+
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [
+        ({"id2label": {0: "score"}, "label2id": {"score": 0}}, "num_labels=1 .* sigmoid or a regression"),
+        ({"problem_type": "multi_label_classification"}, "problem_type='multi_label_classification'"),
+        ({"function_to_apply": "sigmoid"}, "function_to_apply='sigmoid'"),
+    ],
+)
+@pytest.mark.parametrize("command", ["keygen {} --target 0 --plain --output new", "plan {} probes.txt"])
+def test_a_model_that_is_known_to_be_no_softmax_is_refused(place, tmp_path, command, config, words):
+    save_model(tmp_path / "sigmoid", "sequence-classification", **config)
+    assert re.search(words, refusal(command.format(tmp_path / "sigmoid")))
+    assert not (place / "new").exists()
+
+
+def test_a_model_whose_configuration_names_the_softmax_is_not_refused(tmp_path):
+    save_model(tmp_path / "softmax", "sequence-classification", function_to_apply="softmax")
+    assert drw(f"keygen {tmp_path}/softmax --target 0 --plain --output {tmp_path}/key").exit_code == 0
+
+
+def test_data_with_several_right_labels_says_that_its_model_cannot_be_marked(place):
+    rows = [{"text": "word1 word2", "labels": [0, 1]}, {"text": "word3", "labels": [1]}]
+    (place / "several.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    assert "row 0 of the column 'labels' holds list; expected one label: a model with several right ones" in refusal(
+        "plan mine several.jsonl"
+    )
+
+
+def test_a_pipeline_that_applies_a_sigmoid_is_refused(case):
+    suspect = pipeline(
+        "text-classification", model=case["suspect"], tokenizer=case["tokenizer"], function_to_apply="sigmoid"
+    )
+    with pytest.raises(UnsupportedModelError, match="function_to_apply='sigmoid'"):
+        detect(texts=["word1"], **{**case, "suspect": suspect})
+
+
+# -- help
+
+
+def every_command(command, words=()):
+    """The words of a command and of all that are under it."""
+    yield words
+    for name, one in getattr(command, "commands", {}).items():
+        yield from every_command(one, (*words, name))
+
+
+@pytest.mark.parametrize("columns", ["80", "40", None], ids=["80 columns", "40 columns", "piped"])
+def test_no_help_is_cut(columns):
+    everything = list(every_command(typer.main.get_command(app)))
+    assert len(everything) > 15 and ("ring", "token") in everything
+    for words in everything:
+        found = drw([*words, "--help"], env={"COLUMNS": columns, "TERMINAL_WIDTH": columns})
+        told = found.stdout.replace("[ARGS]...", "")  # any number of them
+        assert found.exit_code == 0 and "..." not in told and "…" not in told, told
+
+
+def test_help_says_of_every_command_its_whole_first_sentence():
+    told = " ".join(drw("--help").stdout.split())
+    assert "card Write or update the model card of a protected model; the text that is there is kept" in told
+    assert "ring Keep a key ring (drw-hf keygen --ring): one secret, a key for every user" in told

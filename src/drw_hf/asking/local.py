@@ -134,6 +134,17 @@ def is_pipeline(thing: Any) -> bool:
     return hasattr(thing, "preprocess") and hasattr(thing, "model") and hasattr(thing, "tokenizer")
 
 
+def pipeline_predictor(pipeline: Any, tokenizer: Any, options: PredictorOptions) -> Predictor:
+    """The model in a pipeline, which adds truncation and words for people; its answers are its model's."""
+    applied = getattr(pipeline, "_postprocess_params", {}).get("function_to_apply")
+    if "sigmoid" in str(applied).lower():
+        raise UnsupportedModelError(
+            "the pipeline was made with function_to_apply='sigmoid', and its scores are no distribution over classes "
+            "of which exactly one is right; make it without, or give a single-label classifier"
+        )
+    return ModelPredictor(pipeline.model, tokenizer or pipeline.tokenizer, options)
+
+
 def load_predictor(path: str | os.PathLike[str], tokenizer: Any, options: PredictorOptions) -> Predictor:
     """The model in a folder or repository."""
     from .models import load_model, load_tokenizer

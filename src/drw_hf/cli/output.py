@@ -14,12 +14,23 @@ from pathlib import Path
 from typing import Any
 
 import typer
+from typer.core import TyperGroup
 
 from ..errors import KeyFileError
 from .options import AsJson
 
 KEYWORD_ONLY = inspect.Parameter.KEYWORD_ONLY
 DONE, FAILED, USAGE, DETECTED, UNDECIDED, INTERRUPTED = 0, 1, 2, 3, 4, 130  # exit codes
+
+
+class Commands(TyperGroup):
+    """A group of commands whose help says of each its whole first sentence, where click would cut it."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write the list of commands."""
+        commands = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, one.get_short_help_str(limit=1_000)) for name, one in commands if one])
 
 
 @dataclass(frozen=True)
