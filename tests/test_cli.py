@@ -410,7 +410,6 @@ def test_at_a_terminal_keygen_asks_for_the_target_and_twice_for_the_passphrase(h
         ("label tagger queries.jsonl --split test --output new", ["['train']", "--split"]),
         ("label protected queries.jsonl --output new", ["protected", "--key"]),
         ("distill queries.jsonl --student tagger --output new", ["['tokens', 'text']", "drw-hf label"]),
-        ("distill answers --student protected --output new", ["a student is a plain one"]),
         ("distill answers --student tagger --resume --output new", ["no checkpoint"]),
         ("distill answers --student tagger --attack magic --output new", ["no attack 'magic'", "'argmax', 'floor'"]),
         ("detect protected probes.txt --key key --victim tagger", ["protected", "--key"]),

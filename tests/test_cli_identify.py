@@ -133,7 +133,7 @@ def test_a_plain_ring_stays_plain_and_a_sealed_one_sealed(here):
 
 
 def test_a_token_is_printed_alone_and_is_the_users(story):
-    found = drw("ring token ring --user ann")
+    found = drw("ring token ring --user ann --users users.txt")
     assert found.stdout == load_ring().token_for("ann") + "\n" and not found.stderr
     assert load_ring().user_of(json.loads(story["token"].stdout)["token"]) == "ann"
 

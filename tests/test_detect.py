@@ -365,7 +365,7 @@ def test_a_full_disk_is_told_as_such_and_leaves_what_was_there(tmp_path, monkeyp
     monkeypatch.setattr(os, "fsync", full)
     again = detect(marked, rows, key=key)
     for write in (
-        lambda: again.save(tmp_path / "evidence.json"),
+        lambda: again.save(tmp_path / "again.json"),
         lambda: again.probe.save(tmp_path / "evidence.probe.npz"),
         lambda: again.report(tmp_path / "report"),
     ):

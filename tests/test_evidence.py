@@ -241,16 +241,18 @@ def test_every_kind_of_test_can_be_replayed(task, law, tmp_path):
     key = make_key(task, law=law, scope="all")
     rows, clean, marked, served = make_case(key, n_rows=80, label_kind="hard")
     counts = np.random.default_rng(0).integers(0, 5, key.vocab_size)
-    for options in (
+    cases = (
         {},
         {"victim": clean},
         {"victim": clean, "logged": served.argmax(-1).tolist()},
         {"victim": clean, "logged_counts": dict(enumerate(counts.tolist()))},
         {"logged_counts": counts},
         {"victim": clean, "keys_tried": np.int64(2), "level": np.float32(0.01)},
-    ):
-        detect(marked, rows, key=key, **options).save(tmp_path / "evidence.json")
-        found = verify_evidence(tmp_path / "evidence.json", key=key)
+    )
+    for number, options in enumerate(cases):
+        place = tmp_path / f"evidence-{number}.json"
+        detect(marked, rows, key=key, **options).save(place)
+        found = verify_evidence(place, key=key)
         assert not found.failed and len(found.open) == 1, str(found)
 
 

@@ -17,6 +17,7 @@ from .questions import find_text_columns, questions_of
 Rows = TypeVar("Rows")  # a Dataset, DatasetDict or IterableDataset: what comes in goes out
 PROBABILITIES, LABELS = "teacher_probs", "teacher_labels"
 UNANSWERED = -1  # the teacher's label of a word that it did not see
+_ROWS_CHECKED_AT_ONCE = 10_000
 
 
 def label_with_teacher(
@@ -101,8 +102,10 @@ def _label(predictor: Predictor, dataset: Any, options: AskingOptions) -> Any:
         if not finished.exists():
 
             def questions_at(rows: list[int]) -> list[Any]:
-                return questions_of(dataset.select(rows).select_columns(columns).to_dict(), columns)
+                return questions_of(dataset.select(rows).select_columns(columns).to_dict(), columns, rows)
 
+            for first in range(0, len(dataset), _ROWS_CHECKED_AT_ONCE):  # all of them, before the first is asked
+                questions_at(list(range(first, min(first + _ROWS_CHECKED_AT_ONCE, len(dataset)))))
             ask_the_rest(predictor, range(len(dataset)), questions_at, folder, options, predictor.public_name)
         predictor.labels = predictor.labels or kept_labels(folder)
         fingerprint = fingerprint or datasets.fingerprint.generate_random_fingerprint()
@@ -186,7 +189,7 @@ def _label_stream(predictor: Predictor, dataset: Any, options: AskingOptions) ->
 
     def ask(rows: dict[str, list[Any]], numbers: list[int]) -> dict[str, list[Any]]:
         columns = find_text_columns(list(rows), predictor.task, options["text_columns"])
-        return as_columns(predictor.checked_answers(questions_of(rows, columns), numbers))
+        return as_columns(predictor.checked_answers(questions_of(rows, columns, numbers), numbers))
 
     features = _features(predictor, dataset) if dataset.features is not None else None
     return dataset.map(ask, batched=True, batch_size=options["batch_size"], with_indices=True, features=features)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from huggingface_hub.errors import OfflineModeIsEnabled
 
 from ..errors import AnswerError, DatasetError, DrwError, PredictorError
 from .predictor import Predictor, PredictorOptions, check_number
@@ -40,6 +41,11 @@ class RetryingPredictor(Predictor):
                 return self.answer_once(questions)
             except DrwError:
                 raise
+            except OfflineModeIsEnabled:
+                raise PredictorError(
+                    f"{self.name} was not asked: offline mode is on, in which nothing is sent over the network; unset "
+                    "HF_HUB_OFFLINE to ask it"
+                ) from None
             except Exception as error:
                 pause = pause_after(error, attempt)
                 if pause is None:
@@ -70,6 +76,8 @@ class CallablePredictor(RetryingPredictor):
         answers = self.function(questions)
         check_number(self.name, questions, answers)
         by_word = self.task == "token-classification"
+        said = itertools.chain.from_iterable(answers) if by_word else answers
+        self.labels_alone = all(isinstance(one, str) for one in said)
         if self.labels is None:
             shown = answers[0][0] if by_word else answers[0]
             if not isinstance(shown, Mapping) or len(shown) < 2:

@@ -6,7 +6,17 @@ from typing import Annotated
 import typer
 
 from . import options as shared
-from .output import DETECTED, DONE, UNDECIDED, Outcome, prints_outcome, resumable, save_result, show_progress
+from .output import (
+    DETECTED,
+    DONE,
+    UNDECIDED,
+    Outcome,
+    check_unwritten,
+    prints_outcome,
+    resumable,
+    save_result,
+    show_progress,
+)
 
 EXIT_CODES = {"detected": DETECTED, "not detected": DONE, "undecided": UNDECIDED}
 # What of a result is shown: nothing of the key but its public names. The evidence file holds all.
@@ -66,6 +76,7 @@ def detect(
 
     if redact and report is None:
         raise typer.BadParameter("--redact is for --report, which is missing")
+    check_unwritten(output, report, redact)
     renamed = parse_label_map(label_map)
     first_seen = parse_first_seen(suspect_first_seen)
     progress = show_progress()

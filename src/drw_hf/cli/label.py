@@ -40,6 +40,7 @@ def label(
     from ..asking.answer_files import ENDINGS, write_answers
     from ..asking.models import load_config, load_model, load_tokenizer
     from ..keys.binding import task_of
+    from .next_step import Teacher, command, remember, unused
     from .passphrases import key_of, marking_for
 
     if output.suffix not in ("", *ENDINGS):
@@ -47,8 +48,8 @@ def label(
     check_free(output, overwrite)
     progress = show_progress()
     its_task = task or task_of(load_config(teacher))
-    rows = reading.load(data, its_task, limit)
     opened = key_of(teacher, key, passphrase_file)
+    rows = reading.load(data, its_task, limit)
     model = load_model(teacher, task=its_task, key=opened)
     with resumable(), marking_for(model, opened, whose):
         labelled = label_with_teacher(
@@ -64,10 +65,11 @@ def label(
             write_answers(labelled, output)
         else:
             labelled.save_to_disk(output)
+        remember(Teacher(teacher, None if opened is None else key or teacher), output)
     document = {"path": str(output), "rows": len(labelled), "columns": labelled.column_names}
     lines = [
         f"{teacher} answered {len(labelled)} rows of {data}; its answers are in {output}.",
-        "Next, train a student on them:",
-        f"  drw-hf distill {output} --student {teacher} --output student",
+        "Next, train a student on them (a thief may start from any other model):",
+        command("distill", str(output), student=teacher, text_column=reading.text_column, output=unused("student")),
     ]
     return Outcome(document, "\n".join(lines))

@@ -7,7 +7,6 @@ import warnings
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
 
 from ..errors import DrwError
 from . import (
@@ -26,9 +25,10 @@ from . import (
     ring,
     verify,
 )
+from .output import Commands
 
 
-class _Commands(TyperGroup):
+class _Commands(Commands):
     def invoke(self, ctx: Any) -> Any:
         """Run a command; our errors say what to do, so they are shown as they are, without a traceback.
 

@@ -250,6 +250,9 @@ RingFolder = Annotated[
     typer.Argument(help="Folder of the key ring, which is changed.", metavar="RING", exists=True, file_okay=False),
 ]
 Users = Annotated[Path, file_option("Text file with the users, one per line.")]
+DeclaredUsers = Annotated[
+    Path | None, file_option("Text file with the users declared: refuse a user who is not among them.")
+]
 User = Annotated[str, name_option("The user.")]
 Epoch = Annotated[int | None, count_option("Epoch of the ring (default: the present one).", least=0)]
 

@@ -24,11 +24,13 @@ def verify(
     \b
     Example: drw-hf verify evidence.json --key my-key --repo me/protected --trusted-root tsa.pem
     """
+    from ..detection.result import read_document
     from ..evidence.verify import verify_evidence
     from .inputs import parse_first_seen
     from .passphrases import open_key
 
     first_seen = parse_first_seen(suspect_first_seen)  # before a passphrase is asked for
+    read_document(evidence)  # and so is this
     found = verify_evidence(
         evidence,
         key=open_key(key, passphrase_file, whose),

@@ -61,8 +61,9 @@ def detect(
         each ``{label: score}`` or a label, token tasks a list of these, one per word. A
         :class:`~drw_hf.detection.Probe` is analysed without asking. Arrays are answers gathered elsewhere, (m,) or
         (len(input_ids), m) in the key's label order; ``texts`` are then rows with ``input_ids``.
-    texts : list, Dataset
-        Texts, pairs, lists of words, or tokenised rows.
+    texts : list, Dataset, DataFrame
+        Texts, pairs, lists of words, or tokenised rows. Of a data set or a data frame the column of texts is asked
+        (``text_columns``).
     key : WatermarkKey
         The owner's key.
     tokenizer : PreTrainedTokenizerBase

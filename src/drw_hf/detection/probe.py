@@ -6,7 +6,7 @@ import json
 import os
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,25 @@ from .words import Words
 FORMAT = "drw-probe-1"
 _TEXTS = ("input_ids", "token_type_ids", "offsets", "rows", "places")
 _ARRAYS = (*_TEXTS, "suspect", "victim", "gold", "logged", "reference")
+
+
+# Who else can say what to expect of a suspect that gives labels alone, for the test of each mark.
+_EXPECTING = {"cosine": ("victim", "gold"), "tilt": ("victim", "reference")}
+
+
+def are_labels_alone(answers: np.ndarray) -> bool:
+    """Whether answers are labels, each as certainty, and no scores."""
+    return bool(np.isin(answers, (0, 1)).all())
+
+
+def check_expected(mark: str, given: Container[str]) -> None:
+    """Of a suspect that gives labels alone: refuse to go on where nothing that was ``given`` says what to expect."""
+    needed = _EXPECTING.get(mark, ())
+    if needed and not any(name in given for name in needed):
+        raise InvalidInputError(
+            "the suspect gives labels alone, without scores, and nothing says what to expect of them; pass the clean "
+            f"{needed[0]}= (or {needed[1]}=), at the command line --{needed[0]}"
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,11 +166,15 @@ class Probe:
 
     def save(self, path: str | os.PathLike) -> None:
         """Write the probe as a compressed ``.npz``; it holds tokens and answers, and nothing of any key."""
+        write_atomically(Path(path), self.content())
+
+    def content(self) -> bytes:
+        """The file that :meth:`save` writes."""
         arrays = {name: getattr(self, name) for name in _ARRAYS if getattr(self, name) is not None}
         fields = np.frombuffer(json.dumps({"format": FORMAT, **self._fields()}).encode(), dtype=np.uint8)
         buffer = io.BytesIO()
         np.savez_compressed(buffer, fields=fields, **arrays)
-        write_atomically(Path(path), buffer.getvalue())
+        return buffer.getvalue()
 
     @classmethod
     def load(cls, path: str | os.PathLike) -> "Probe":

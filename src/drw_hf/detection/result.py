@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..errors import InvalidInputError
+from ..errors import FileNotWrittenError, InvalidInputError
 from ..keys.choices import Verdict
 from ..keys.files import write_atomically
 from ..keys.key import WatermarkKey
@@ -184,11 +184,12 @@ class DetectionResult:
         """Write the result as JSON, and the probe beside it as ``.npz`` so that it can be replayed.
 
         The files disclose the target class, the frequency and hash values: they are as confidential as the key.
+        Evidence is never overwritten: where one of the files is there with another content,
+        :class:`~drw_hf.errors.FileNotWrittenError` says so.
         """
         path = Path(path)
-        if self.probe is not None:
-            self.probe.save(probe_path(path))
-        write_atomically(path, (json.dumps(self.document(), indent=2) + "\n").encode())
+        files = {} if self.probe is None else {probe_path(path): self.probe.content()}
+        write_evidence({**files, path: (json.dumps(self.document(), indent=2) + "\n").encode()})
 
     @classmethod
     def load(cls, path: str | os.PathLike) -> "DetectionResult":
@@ -278,6 +279,12 @@ def authenticate(document: Mapping[str, Any], key: WatermarkKey) -> str:
 
 def read_document(path: Path) -> dict[str, Any]:
     """The JSON that :meth:`DetectionResult.save` wrote, with all the fields a result needs."""
+    if not path.is_file():
+        what = "a folder" if path.is_dir() else "not there"
+        raise InvalidInputError(
+            f"{path} is {what}; expected the JSON file that result.save or `drw-hf detect --output` wrote (in a "
+            "report's folder it is evidence.json): check the name"
+        )
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
@@ -289,6 +296,30 @@ def read_document(path: Path) -> dict[str, Any]:
     if missing:
         raise InvalidInputError(f"{path} lacks {sorted(missing)}; restore the file from a backup")
     return document
+
+
+def write_evidence(files: Mapping[Path, bytes]) -> None:
+    """Write the files of a result; before the first, refuse to put another content in the place of what is there."""
+    check_no_evidence(*(path for path, content in files.items() if not _holds(path, content)))
+    for path, content in files.items():
+        write_atomically(path, content)
+
+
+def check_no_evidence(*paths: Path) -> None:
+    """Refuse to write where a file is."""
+    for path in paths:
+        if path.is_file():
+            raise FileNotWrittenError(
+                f"{path} is there already, and evidence is never overwritten; choose another name, or move the file "
+                "away first"
+            )
+
+
+def _holds(path: Path, content: bytes) -> bool:
+    try:
+        return path.read_bytes() == content
+    except OSError:
+        return False
 
 
 def probe_path(path: Path) -> Path:

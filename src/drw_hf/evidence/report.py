@@ -19,7 +19,7 @@ from huggingface_hub.dataclasses import strict, validated_field
 from huggingface_hub.errors import StrictDataclassFieldValidationError
 
 from ..checks import check_level, is_number
-from ..detection.result import NOT_COMMITTED, DetectionResult, as_iso, moment_of, probe_path
+from ..detection.result import NOT_COMMITTED, DetectionResult, as_iso, moment_of, probe_path, write_evidence
 from ..detection.statistics.memory import STATISTIC as MEMORY
 from ..detection.verdict import SMALLEST_EFFECT, SUGGESTIVE
 from ..errors import InvalidInputError
@@ -70,8 +70,9 @@ def write_report(result: DetectionResult, folder: str | os.PathLike, *, redact: 
         write_atomically(folder / PAGE, page.encode())
         return folder / PAGE
     evidence = json.dumps(published(result), indent=2) + "\n"
-    for name, content in {REDACTED_EVIDENCE: evidence, REDACTED_PAGE: page}.items():
-        write_atomically(folder / name, content.encode())
+    write_evidence({folder / REDACTED_EVIDENCE: evidence.encode()})
+    write_atomically(folder / REDACTED_PAGE, page.encode())
+    for name in (REDACTED_EVIDENCE, REDACTED_PAGE):
         (folder / name).chmod(0o644)  # it is there for others to read
     return folder / REDACTED_PAGE
 

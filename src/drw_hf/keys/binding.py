@@ -81,7 +81,13 @@ class Binding:
     ) -> Self:
         """What a key takes from a model (or its config) and its tokenizer; see :class:`BindingOptions`."""
         config = plain_config(model)
-        found = task or task_of(model) or task_of(config)
+        own = task_of(model) or task_of(config)
+        if task is not None and own not in (None, task):
+            raise InvalidKeyError(
+                f"task={task!r}, but the model is for {own}, and a key for another task than its model's does not "
+                "apply to it; leave the task out"
+            )
+        found = task or own
         if found not in TASKS:
             raise InvalidKeyError(
                 f"task={found!r}: the model does not tell its task, or it is not one of {list(TASKS)}; pass task="
@@ -135,10 +141,18 @@ def labels_of(config: Any) -> tuple[str, ...]:
             f"problem_type={problem!r} cannot be watermarked: the watermark moves probability between classes of "
             "which exactly one is right; protect a single-label classifier or tagger"
         )
+    applied = getattr(config, "function_to_apply", None)
+    if applied is not None and "softmax" not in str(applied).lower():
+        raise UnsupportedModelError(
+            f"function_to_apply={str(applied)!r} in the model's configuration cannot be watermarked: the watermark "
+            "moves probability between classes of which exactly one is right, as a softmax gives it; protect a "
+            "single-label classifier or tagger"
+        )
     id2label = config.id2label or {}
     if len(id2label) < 2:
         raise UnsupportedModelError(
-            f"num_labels={len(id2label)} cannot be watermarked: the watermark moves probability from one class to the "
+            f"num_labels={len(id2label)} cannot be watermarked: of one output transformers makes a sigmoid or a "
+            "regression, whatever problem_type says, and the watermark moves probability from one class to the "
             "others, so there must be at least two; protect a single-label classifier or tagger"
         )
     return tuple(str(id2label[index]) for index in range(len(id2label)))

@@ -161,7 +161,7 @@ def read_envelope(path: Path, kind: FileKind = KEY) -> dict[str, Any]:
                 raise _of_another_kind(path.with_name(other.file), kind, other) from None
         raise KeyFileError(
             f"no {kind.noun} at {path}; give the folder that {kind.maker}.save_pretrained wrote, or make a "
-            f"{kind.noun} with {kind.maker}.generate"
+            f"{kind.noun} with {kind.maker}.generate (drw-hf keygen)"
         ) from None
     except OSError as error:
         raise KeyFileError(f"cannot read {path}: {error.strerror or type(error).__name__}") from None
@@ -290,6 +290,12 @@ def _damaged(path: Path, kind: FileKind) -> KeyFileError:
 
 
 def _of_another_kind(path: Path, wanted: FileKind, found: FileKind) -> KeyFileError:
-    return KeyFileError(
-        f"{path} holds a {found.noun}, where a {wanted.noun} was expected; load it with {found.maker}.from_pretrained"
-    )
+    remedy = f"load it with {found.maker}.from_pretrained"
+    if found is RING:
+        remedy += (
+            ", and give the key of one of its users: ring.key_for(user), which "
+            f"`drw-hf ring key {path.parent} --user NAME --output KEY` saves"
+        )
+    elif wanted is RING:
+        remedy += ", or make a ring with KeyRing.generate (drw-hf keygen --ring)"
+    return KeyFileError(f"{path} holds a {found.noun}, where a {wanted.noun} was expected; {remedy}")

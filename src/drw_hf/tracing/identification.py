@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from ..detection.probing import Probe
-from ..detection.result import probe_path
+from ..detection.result import probe_path, write_evidence
 from ..detection.tabulate import table_of
 from ..errors import InvalidInputError
-from ..keys.files import write_atomically
 from ..wording import small_p
 
 if TYPE_CHECKING:
@@ -164,15 +163,16 @@ class Identification:
         """Write the result as JSON, with every user's p-value (``.users.npz``) and the probe beside it.
 
         The files name users and disclose the target class and the frequency: they are as confidential as the ring.
+        Like other evidence, they are never overwritten.
         """
         path = Path(path)
-        if self.probe is not None:
-            self.probe.save(probe_path(path))
+        files = {} if self.probe is None else {probe_path(path): self.probe.content()}
         if self.log10_p_values is not None:
             buffer = io.BytesIO()
             np.savez_compressed(buffer, log10_p_values=self.log10_p_values)
-            write_atomically(path.with_suffix(_VALUES), buffer.getvalue())
-        write_atomically(path, (json.dumps({"format": FORMAT, **self.to_dict()}, indent=2) + "\n").encode())
+            files[path.with_suffix(_VALUES)] = buffer.getvalue()
+        document = json.dumps({"format": FORMAT, **self.to_dict()}, indent=2) + "\n"
+        write_evidence({**files, path: document.encode()})
 
     @classmethod
     def load(cls, path: str | os.PathLike) -> "Identification":
