@@ -17,6 +17,7 @@ from ..errors import InvalidInputError
 from ..keys.choices import Verdict
 from ..keys.files import write_atomically
 from ..keys.key import WatermarkKey
+from ..reading.files import MEBIBYTE, parse_json, read_within
 from ..wording import small_p
 from .probing import Probe
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 FORMAT = "drw-evidence-1"
+LARGEST_EVIDENCE = 64 * MEBIBYTE  # two million numbers; a result has a few for each token of the vocabulary
 NOT_COMMITTED = "The result refers to no commitment made beforehand"
 _NOT_SAVED = ("probe", "null_samples")
 _SERIES = ("frequencies", "powers", "hash_values", "target_values")
@@ -268,8 +270,8 @@ def authenticate(document: Mapping[str, Any], key: WatermarkKey) -> str:
 def read_document(path: Path) -> dict[str, Any]:
     """The JSON that :meth:`DetectionResult.save` wrote, with all the fields a result needs."""
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
+        document = parse_json(read_within(path, LARGEST_EVIDENCE, InvalidInputError))
+    except OSError as error:
         raise InvalidInputError(f"{path} is not a result that save wrote ({type(error).__name__})") from None
     if not isinstance(document, dict) or document.get("format") != FORMAT:
         raise InvalidInputError(f"{path} is not a result of the form {FORMAT}; was it written by a newer drw_hf?")

@@ -12,7 +12,8 @@ from huggingface_hub import RepoFile
 from ..detection.result import FORMAT as EVIDENCE_FORMAT
 from ..errors import HubError, KeyPointerError
 from ..keys import sealing
-from ..keys.files import ARRAYS_FILE, FORMAT, KEY_FILE, POINTER_FILE, RING_FILE, RING_FORMAT, SEALED_ARRAYS, parse_json
+from ..keys.files import ARRAYS_FILE, FORMAT, KEY_FILE, POINTER_FILE, RING_FILE, RING_FORMAT, SEALED_ARRAYS
+from ..reading.files import parse_json
 from ..repositories.history import History
 from ..wording import printable
 from .pull import Pointer

@@ -15,9 +15,10 @@ from typing import Any, Unpack
 
 from huggingface_hub import HfApi, constants
 
-from ..errors import HubError, KeyFileError, KeyPointerError, RevisionMissingError
+from ..errors import DrwError, HubError, KeyFileError, KeyPointerError, RevisionMissingError
 from ..keys.files import KINDS, POINTER_FILE, FileKind, kind_of, read_envelope, write_atomically
 from ..keys.kept import PullOptions
+from ..reading.files import LARGEST_DOCUMENT, read_within
 from ..repositories.requests import hub_errors, parse_object, read_file
 from ..watermark.configuration import is_hub_id
 
@@ -87,7 +88,12 @@ class Pointer:
     @classmethod
     def read(cls, path: Path) -> "Pointer":
         """From its file."""
-        return cls.parse(path.read_bytes(), str(path))
+        try:
+            return cls.parse(read_within(path, LARGEST_DOCUMENT, KeyPointerError), str(path))
+        except OSError as error:
+            if isinstance(error, DrwError):
+                raise
+            raise KeyPointerError(f"cannot read {path}: {error.strerror or type(error).__name__}") from None
 
     @classmethod
     def parse(cls, content: bytes, name: str) -> "Pointer":

@@ -22,7 +22,7 @@ from huggingface_hub.errors import (
 from huggingface_hub.utils import build_hf_headers, hf_raise_for_status, http_backoff
 
 from ..errors import ConfigurationError, DrwError, HubError, RepositoryAccessError, RevisionMissingError
-from ..keys.files import parse_json
+from ..reading.files import parse_json
 from ..watermark.configuration import is_hub_id
 
 _LOG_IN = "log in as an account that may use it (`hf auth login`), or pass its token="
