@@ -174,6 +174,11 @@ def unfit(document: Mapping[str, Any], declared: Mapping[str, Any]) -> list[str]
     return [name for name, kind in declared.items() if name in document and not fits(document[name], kind)]
 
 
+def are_log10_p(*values: float) -> bool:
+    """Whether these are logarithms of probabilities, up to rounding, that can be shown."""
+    return all(is_number(value) and value <= 1e-6 for value in values)
+
+
 # -- labels
 
 

@@ -17,6 +17,7 @@ from typing import Any, Self
 
 from huggingface_hub import CommitOperationAdd, HfApi, RepoFile
 
+from ..checks import unfit
 from ..errors import EvidenceError, HubError, TimestampError
 from ..keys.files import KEY_FILE, POINTER_FILE
 from ..keys.key import WatermarkKey
@@ -138,13 +139,16 @@ class CommitmentRecord:
             known["date"] = datetime.fromisoformat(known["date"])
             if known["timestamp"] is not None:
                 known["timestamp"] = Timestamp.from_dict(known["timestamp"])
-            return cls(**known)
+            commitment_bytes(known["commitment"])
+            if not unfit(known, {entry.name: entry.type for entry in dataclasses.fields(cls)}):
+                return cls(**known)
         except EvidenceError:
             raise
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
-            raise EvidenceError(
-                "this is not the record of a commitment, or it was damaged; look it up again with verify_commitment"
-            ) from None
+            pass
+        raise EvidenceError(
+            "this is not the record of a commitment, or it was damaged; look it up again with verify_commitment"
+        )
 
 
 def commitment_files(commitment: str, timestamp: bytes | None = None) -> dict[str, bytes]:

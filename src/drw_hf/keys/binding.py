@@ -142,6 +142,10 @@ def labels_of(config: Any) -> tuple[str, ...]:
             "which exactly one is right; protect a single-label classifier or tagger"
         )
     id2label = config.id2label or {}
+    if not isinstance(id2label, dict) or id2label.keys() != set(range(len(id2label))):
+        raise UnsupportedModelError(
+            "id2label does not name the labels by their numbers, from 0 on without a gap; correct it in config.json"
+        )
     if len(id2label) < 2:
         raise UnsupportedModelError(
             f"num_labels={len(id2label)} cannot be watermarked: the watermark moves probability from one class to the "
