@@ -7,7 +7,7 @@ export HF_HUB_OFFLINE ?= 1
 export TOKENIZERS_PARALLELISM ?= false
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow quality style bench notebooks docs clean
+.PHONY: help demo test test-slow fuzz quality style bench notebooks docs clean
 
 help:  ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -20,6 +20,9 @@ test: $(STAMPS)/test  ## Run the tests (without those marked slow)
 
 test-slow: $(STAMPS)/test  ## Run the long trainings
 	$(BIN)/pytest -m slow
+
+fuzz: $(STAMPS)/fuzz  ## Look for files that crash their reader, a minute for each kind (SECONDS=60); writes fuzz-finds
+	cd tests && ../$(BIN)/python -m fuzz --seconds $(or $(SECONDS),60) --finds ../fuzz-finds
 
 quality: $(STAMPS)/quality  ## Check style, common mistakes and types
 	$(BIN)/ruff check .
@@ -40,7 +43,7 @@ docs: $(STAMPS)/docs  ## Build the documentation into docs/_build/html
 	$(BIN)/sphinx-build -W --keep-going -b html docs docs/_build/html
 
 clean:  ## Remove the environment and everything built
-	rm -rf $(VENV) build dist docs/_build drw-demo
+	rm -rf $(VENV) build dist docs/_build drw-demo fuzz-finds
 
 $(STAMPS)/base: setup.cfg pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)

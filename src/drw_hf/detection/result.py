@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..checks import are_log10_p, fits, unfit
 from ..errors import FileNotWrittenError, InvalidInputError
 from ..keys.choices import Verdict
 from ..keys.files import write_atomically
 from ..keys.key import WatermarkKey
+from ..reading.files import MEBIBYTE, parse_json, read_within
 from ..wording import small_p
 from .probing import Probe
 
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 FORMAT = "drw-evidence-1"
+LARGEST_EVIDENCE = 64 * MEBIBYTE  # two million numbers; a result has a few for each token of the vocabulary
 NOT_COMMITTED = "The result refers to no commitment made beforehand"
 _NOT_SAVED = ("probe", "null_samples")
 _SERIES = ("frequencies", "powers", "hash_values", "target_values")
@@ -199,7 +202,9 @@ class DetectionResult:
         probe = Probe.load(probe_path(path)) if probe_path(path).exists() else None
         if probe is not None and probe.digest() != document["probe_digest"]:
             raise InvalidInputError(f"the probe beside {path} is not the one this result is of")
-        return cls(**{name: document[name] for name in _saved_fields() if name in document}, probe=probe)
+        result = cls(**{name: document[name] for name in _saved_fields() if name in document}, probe=probe)
+        check_kinds(result)
+        return result
 
     def plot(self, path: str | os.PathLike | None = None) -> "Figure":
         """Draw the paper's figure: answers over the hash, the periodogram, and what chance would give.
@@ -252,6 +257,26 @@ class DetectionResult:
         return {"format": FORMAT, **self.to_dict(), **series}
 
 
+def check_kinds(result: DetectionResult) -> None:
+    """Refuse a result that was read from a file in which somebody put things of other kinds."""
+    declared: dict[str, Any] = {entry.name: entry.type for entry in dataclasses.fields(DetectionResult)}
+    wrong = unfit(vars(result), declared)
+    if not wrong:
+        scored = {"beside": [result.beside or {"z_score": 0.0}], "parts": (result.parts or {}).values()}
+        wrong = [name for name, parts in scored.items() for part in parts if not fits(part.get("z_score"), float)]
+        declared = dict.fromkeys(scored, "a test with its z_score")
+    if not wrong:
+        wrong = [name for name in ("log10_p", "log10_bound") if not are_log10_p(getattr(result, name))]
+        declared = dict.fromkeys(wrong, "the finite logarithm of a probability")
+    for name in wrong:
+        kind, found = declared[name], type(getattr(result, name)).__name__
+        expected = kind.__name__ if type(kind) is type else str(kind).replace("typing.", "")
+        raise InvalidInputError(
+            f"{name} of the result: a {found} that is not what was expected, {expected}; restore the file it was read "
+            "from"
+        )
+
+
 def refer_to(
     result: DetectionResult, commitment: dict[str, Any] | None, suspect_first_seen: str | None
 ) -> DetectionResult:
@@ -286,8 +311,8 @@ def read_document(path: Path) -> dict[str, Any]:
             "report's folder it is evidence.json): check the name"
         )
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
+        document = parse_json(read_within(path, LARGEST_EVIDENCE, InvalidInputError))
+    except OSError as error:
         raise InvalidInputError(f"{path} is not a result that save wrote ({type(error).__name__})") from None
     if not isinstance(document, dict) or document.get("format") != FORMAT:
         raise InvalidInputError(f"{path} is not a result of the form {FORMAT}; was it written by a newer drw_hf?")

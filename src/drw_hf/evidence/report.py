@@ -13,16 +13,21 @@ import shlex
 from datetime import timedelta
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
-
-from huggingface_hub.dataclasses import strict, validated_field
-from huggingface_hub.errors import StrictDataclassFieldValidationError
+from typing import TYPE_CHECKING, Any
 
 from ..checks import check_level, is_number
-from ..detection.result import NOT_COMMITTED, DetectionResult, as_iso, moment_of, probe_path, write_evidence
+from ..detection.result import (
+    NOT_COMMITTED,
+    DetectionResult,
+    as_iso,
+    check_kinds,
+    moment_of,
+    probe_path,
+    write_evidence,
+)
 from ..detection.statistics.memory import STATISTIC as MEMORY
 from ..detection.verdict import SMALLEST_EFFECT, SUGGESTIVE
-from ..errors import InvalidInputError
+from ..errors import DrwError, InvalidInputError
 from ..keys.files import ARRAYS_FILE, KEY_FILE, write_atomically
 from ..wording import one_in, small_p
 from .commitments import CommitmentRecord
@@ -118,49 +123,20 @@ def _redacted(result: DetectionResult) -> DetectionResult:
 
 
 def _check(result: DetectionResult) -> None:
-    """Refuse a result that was read from a file in which somebody put things of other kinds."""
-    schema = _schema()
-    try:
-        schema(**{entry.name: getattr(result, entry.name) for entry in dataclasses.fields(result)})
-    except StrictDataclassFieldValidationError as error:
-        name, cause = str(error).split("'")[1], error.__cause__
-        if isinstance(cause, TypeError):  # its own words show the value
-            kind, value = schema.__dataclass_fields__[name].type, getattr(result, name)
-            expected = kind.__name__ if isinstance(kind, type) and not get_args(kind) else str(kind)
-            expected = expected.replace("typing.", "")
-            cause = TypeError(f"a {type(value).__name__} that is not what was expected, {expected}")
-        raise InvalidInputError(f"{name} of the result: {cause}; restore the file it was read from") from None
-
-
-@cache
-def _schema() -> Any:
-    """The fields of a result as a strict dataclass; JSON may hold a whole number in the place of any other."""
-
-    def check_finite(value: float) -> None:
-        if not is_number(value):
-            raise ValueError("it is not finite")
-
-    def check_beside(value: dict[str, Any] | None) -> None:
-        if value is not None:
-            check_finite(value.get("z_score", math.nan))
-
-    def check_parts(value: dict[str, dict[str, Any]] | None) -> None:
-        for part in (value or {}).values():
-            check_beside(part)
-
-    kinds: dict[Any, Any] = {float: float | int, float | None: float | int | None, list[float]: list[float | int]}
-    rules: dict[str, Any] = {
-        **dict.fromkeys(("log10_p", "log10_bound", "z_score"), check_finite),
-        "level": check_level,
-        "beside": check_beside,
-        "parts": check_parts,
-        "commitment": lambda value: value is None or CommitmentRecord.from_dict(value),
-    }
-    entries = [
-        (entry.name, kinds.get(entry.type, entry.type), validated_field(rules.get(entry.name, lambda value: None)))
-        for entry in dataclasses.fields(DetectionResult)
-    ]
-    return strict(dataclasses.make_dataclass("ResultFields", entries))
+    """Refuse a result that was read from a file in which somebody put what cannot be shown."""
+    check_kinds(result)
+    numbers = {name: getattr(result, name) for name in ("log10_p", "log10_bound", "z_score")}
+    numbers["beside"] = 0.0 if result.beside is None else result.beside["z_score"]
+    numbers |= {f"parts ({name})": part["z_score"] for name, part in (result.parts or {}).items()}
+    problems = {name: "it is not finite" for name, value in numbers.items() if not is_number(value)}
+    for name, check in (("level", check_level), ("commitment", CommitmentRecord.from_dict)):
+        try:
+            if getattr(result, name) is not None:
+                check(getattr(result, name))
+        except DrwError as error:
+            problems[name] = str(error)
+    for name, problem in problems.items():
+        raise InvalidInputError(f"{name} of the result: {problem}; restore the file it was read from")
 
 
 def _refuse_to_mix(result: DetectionResult, folder: Path, redact: bool) -> None:

@@ -14,6 +14,7 @@ from datetime import date, datetime, timedelta
 from pathlib import Path
 from typing import Any, Literal
 
+from ..checks import fits
 from ..detection.probing import Probe
 from ..detection.result import DetectionResult, as_iso, authenticate, moment_of, probe_path, read_document, refer_to
 from ..detection.statistics import SPECTRA, STATISTICS, TestOptions, newest_for
@@ -180,8 +181,8 @@ def _read(evidence: str | os.PathLike | DetectionResult) -> tuple[dict[str, Any]
         return document, f"{place.name} does not lie beside the evidence; put it there"
     try:
         return document, Probe.load(place)
-    except Exception as error:  # whatever zip, zlib, numpy and JSON make of a damaged file
-        return document, f"{place.name} is damaged ({type(error).__name__}); restore it from a backup"
+    except InvalidInputError:
+        return document, f"{place.name} is damaged, or no probe; restore it from a backup"
 
 
 def _settings_of(document: Mapping[str, Any]) -> dict[str, Any]:
@@ -378,7 +379,7 @@ def _undeclared(document: Mapping[str, Any]) -> list[str]:
 def _agree(recorded: Any, computed: Any, near_zero: float = _NEAR_ZERO) -> bool:
     """Numbers within the tolerance, everything else exactly."""
     if isinstance(computed, float):
-        if type(recorded) not in (int, float):
+        if not fits(recorded, float):
             return False
         both_nan = math.isnan(recorded) and math.isnan(computed)
         return both_nan or math.isclose(recorded, computed, rel_tol=TOLERANCE, abs_tol=near_zero)
@@ -392,7 +393,7 @@ def _agree(recorded: Any, computed: Any, near_zero: float = _NEAR_ZERO) -> bool:
 
 
 def _power(log10: Any) -> float:
-    return 10.0**log10 if type(log10) in (int, float) and log10 <= 0.0 else math.nan
+    return 10.0**log10 if fits(log10, float) and log10 <= 0.0 else math.nan
 
 
 def _with_both_values(name: str, recorded: Any, computed: Any) -> str:

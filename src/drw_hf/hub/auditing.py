@@ -13,7 +13,8 @@ from huggingface_hub import RepoFile
 from ..detection.result import FORMAT as EVIDENCE_FORMAT
 from ..errors import HubError, InvalidInputError, KeyPointerError
 from ..keys import sealing
-from ..keys.files import ARRAYS_FILE, FORMAT, KEY_FILE, POINTER_FILE, RING_FILE, RING_FORMAT, SEALED_ARRAYS, parse_json
+from ..keys.files import ARRAYS_FILE, FORMAT, KEY_FILE, POINTER_FILE, RING_FILE, RING_FORMAT, SEALED_ARRAYS
+from ..reading.files import parse_json
 from ..repositories.history import History
 from ..watermark.configuration import is_hub_id
 from ..wording import printable

@@ -24,7 +24,7 @@ from ..keys.kept import KeptSecret, KeyPushOptions, PushOptions
 from ..keys.key import WatermarkKey
 from ..keys.ring import KeyRing
 from ..keys.sealing import check_passphrase
-from ..repositories.requests import full_name, hub_errors, parse_object, read_file
+from ..repositories.requests import commit_name, full_name, hub_errors, parse_object, read_file
 from ..watermark.modeling import ModelPushOptions, _WatermarkedModel
 from .card import model_card
 from .handler import handler_files
@@ -231,9 +231,8 @@ def open_repository(api: HfApi, repo_id: str, options: PushOptions, plain: bool)
         info = api.model_info(repo_id, revision=revision)
     if plain and info.private is not True:
         raise _refusal(repo_id, "it is not known to be private")
-    files = frozenset(sibling.rfilename for sibling in info.siblings or [])
-    assert info.sha is not None  # the Hub names the commit it speaks of
-    return Repository(api, repo_id, revision, info.private is True, info.sha, files)
+    files = frozenset(str(sibling.rfilename) for sibling in info.siblings or [])
+    return Repository(api, repo_id, revision, info.private is True, commit_name(info.sha, repo_id), files)
 
 
 def _check_what_is_pushed(
