@@ -1,18 +1,24 @@
 """The package around it all: what it exports, imports, prints and promises in its README."""
 
 import ast
+import configparser
 import doctest
 import importlib
 import json
+import os
 import pkgutil
 import re
 import subprocess
 import sys
 import tomllib
+from importlib.metadata import packages_distributions, version
 from pathlib import Path
 
 import datasets
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import Version
 from typer.testing import CliRunner
 
 import drw_hf
@@ -132,6 +138,75 @@ def test_the_layering_test_sees_every_way_to_import(tmp_path, monkeypatch):
     assert list(imports_at_the_top(folder / "key.py")) == ["hub", "cli", "demo", "tracing", "keys", "metrics"]
     (folder.parent / "planning.py").write_text("from .detection.probing import b\nfrom . import hub\n")
     assert list(imports_at_the_top(folder.parent / "planning.py")) == ["detection", "hub"]
+
+
+# -- what is installed with it
+
+
+def declared():
+    """The requirements in setup.cfg: a mapping from the extra ("" for what everybody gets) to them, by name."""
+    options = configparser.ConfigParser()
+    options.read(ROOT / "setup.cfg")
+    groups = {"": options["options"]["install_requires"], **options["options.extras_require"]}
+    lines = {extra: map(Requirement, text.split("\n")[1:]) for extra, text in groups.items()}
+    return {extra: {canonicalize_name(line.name): line for line in group} for extra, group in lines.items()}
+
+
+def third_party_imports(tree):
+    """The packages of others that a module imports when it runs, `library("name")` of the experiments included."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            continue  # for type checkers alone
+        names = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            names = [node.module]
+        elif isinstance(node, ast.Call) and ast.unparse(node.func) == "library":
+            names = [argument.value for argument in node.args if isinstance(argument, ast.Constant)]
+        own = {*sys.stdlib_module_names, "drw_hf", "drw_hf_console"}
+        yield from {name.partition(".")[0] for name in names} - own
+        yield from third_party_imports(node)
+
+
+def test_what_is_imported_is_declared_and_what_is_declared_is_imported():
+    home, extras = packages_distributions(), declared()
+    used = {"": set(), "experiments": set(), "timestamp": set()}
+    for path in (ROOT / "src").rglob("*.py"):
+        for name in third_party_imports(ast.parse(path.read_text())):
+            found = {canonicalize_name(distribution) for distribution in home[name]}
+            extra = next((extra for extra in used if extra and found & extras[extra].keys()), "")
+            assert found & extras[extra].keys(), (
+                f"{path.relative_to(ROOT)} imports {name}, which setup.cfg does not name"
+            )
+            used[extra] |= found
+    for extra, found in used.items():
+        assert not extras[extra].keys() - found, f"setup.cfg names what is never imported (extra: {extra or 'none'})"
+
+
+def test_the_import_test_sees_every_way_to_import():
+    text = "import a.b, os\nfrom c.d import e\nfrom .f import g\nif TYPE_CHECKING:\n    import h\n"
+    text += "def work():\n    import i\n    library('j.k').l()\n    from drw_hf import m\n"
+    assert sorted(third_party_imports(ast.parse(text))) == ["a", "c", "i", "j"]
+
+
+def test_every_lower_bound_can_be_tried():
+    """`make test-lowest` does so, but has torch as constraints.txt pins it: no older one is promised."""
+    for extra, requirements in declared().items():
+        for name, requirement in requirements.items():
+            bounds = [bound.operator for bound in requirement.specifier]
+            assert bounds == [">="], f"{name} in {extra or 'install_requires'} needs a lower bound, and no other"
+    (pinned,) = (Requirement(line) for line in (ROOT / "constraints.txt").read_text().splitlines() if line[0] != "#")
+    (least,) = declared()[""]["torch"].specifier
+    assert pinned.name == "torch" and Version(str(pinned.specifier).removeprefix("==")) == Version(least.version)
+
+
+@pytest.mark.skipif("LOWEST" not in os.environ, reason="only `make test-lowest` installs the lowest versions")
+def test_every_lower_bound_is_reached_and_is_what_is_tested():
+    """A bound that another package's requirements make unreachable says nothing."""
+    for name, requirement in {**declared()["test"], **declared()[""]}.items():
+        (bound,) = requirement.specifier
+        assert Version(Version(version(name)).public) == Version(bound.version), f"{name}: setup.cfg says {bound}"
 
 
 @pytest.mark.parametrize("path", TEMPLATES, ids=lambda path: path.name)
