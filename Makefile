@@ -4,6 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMPS := $(VENV)/.stamps
 LOWEST := .venv-lowest
+FRESH := .venv-release
 export HF_HUB_OFFLINE ?= 1
 export TOKENIZERS_PARALLELISM ?= false
 
@@ -43,8 +44,16 @@ notebooks: $(STAMPS)/test  ## Run the notebooks and keep their outputs
 docs: $(STAMPS)/docs  ## Build the documentation into docs/_build/html
 	$(BIN)/sphinx-build -W --keep-going -b html docs docs/_build/html
 
+release-check: $(STAMPS)/release  ## Build, check the metadata, install the wheel elsewhere and play the demo from there
+	rm -rf dist $(FRESH)
+	$(BIN)/python -m build
+	$(BIN)/twine check --strict dist/*
+	$(PYTHON) -m venv $(FRESH)
+	$(FRESH)/bin/pip install -q -c constraints.txt dist/*.whl
+	cd $(FRESH) && bin/drw-hf demo
+
 clean:  ## Remove the environment and everything built
-	rm -rf $(VENV) $(LOWEST) build dist docs/_build drw-demo
+	rm -rf $(VENV) $(LOWEST) $(FRESH) build dist docs/_build drw-demo
 
 $(STAMPS)/base: setup.cfg pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)

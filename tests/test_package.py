@@ -3,7 +3,7 @@
 import ast
 import configparser
 import doctest
-import importlib
+import importlib.util
 import json
 import os
 import pkgutil
@@ -16,6 +16,7 @@ from pathlib import Path
 
 import datasets
 import pytest
+import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
@@ -143,10 +144,15 @@ def test_the_layering_test_sees_every_way_to_import(tmp_path, monkeypatch):
 # -- what is installed with it
 
 
+def setup_cfg():
+    settings = configparser.ConfigParser()
+    settings.read(ROOT / "setup.cfg", encoding="utf-8")
+    return settings
+
+
 def declared():
     """The requirements in setup.cfg: a mapping from the extra ("" for what everybody gets) to them, by name."""
-    options = configparser.ConfigParser()
-    options.read(ROOT / "setup.cfg")
+    options = setup_cfg()
     groups = {"": options["options"]["install_requires"], **options["options.extras_require"]}
     lines = {extra: map(Requirement, text.split("\n")[1:]) for extra, text in groups.items()}
     return {extra: {canonicalize_name(line.name): line for line in group} for extra, group in lines.items()}
@@ -254,6 +260,50 @@ def test_links_of_the_readme_and_docs_lead_somewhere():
         for target in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
             if not target.startswith("http"):
                 assert (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+def setup_script():
+    spec = importlib.util.spec_from_file_location("setup_script", ROOT / "setup.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_at_a_package_index_every_link_of_the_readme_is_absolute():
+    here, url = (ROOT / "README.md").read_text(), setup_cfg()["metadata"]["url"]
+    there = setup_script().for_the_index(here, url)
+    before, after = (re.findall(r"\]\(([^)]+)\)", text) for text in (here, there))
+    assert len(before) == len(after) and "docs/quickstart.md" in before
+    for target, absolute in zip(before, after, strict=True):
+        kind = "raw" if target.endswith(".png") else "blob"
+        assert absolute == (target if "://" in target else f"{url}/{kind}/main/{target}")
+    code = [re.findall(r"^```.*?^```", text, flags=re.DOTALL | re.MULTILINE) for text in (here, there)]
+    assert code[0] == code[1] != []
+
+
+def test_links_within_a_page_and_to_elsewhere_stay():
+    kept = "[a](#part) [b](https://host/x) [c](mailto:me@host) ![d](https://host/y.png) t[0](1 )"
+    assert setup_script().for_the_index(kept, "https://r") == kept
+
+
+def test_the_repository_has_one_address():
+    address = setup_cfg()["metadata"]["url"]
+    assert yaml.safe_load((ROOT / "CITATION.cff").read_text())["repository-code"] == address
+    for line in setup_cfg()["metadata"]["project_urls"].split("\n")[1:]:
+        assert line.partition(" = ")[2].startswith(address)
+
+
+def test_the_workflows_run_targets_that_exist_on_every_python_that_is_claimed():
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), flags=re.MULTILINE))
+    workflow = yaml.safe_load((ROOT / ".github/workflows/ci.yml").read_text())
+    versions = workflow["jobs"]["tests"]["strategy"]["matrix"]["python"]
+    assert versions == re.findall(r"Python :: (3\.\d+)", setup_cfg()["metadata"]["classifiers"])
+    once = workflow["jobs"]["once"]["strategy"]["matrix"]["target"]
+    files = [*(ROOT / ".github/workflows").iterdir(), ROOT / ".readthedocs.yaml", ROOT / ".pre-commit-config.yaml"]
+    commands = [line for path in files for line in path.read_text().splitlines() if not line.startswith("#")]
+    named = {name for line in commands for name in re.findall(r"\bmake ([a-z-]+)", line)}
+    assert {"test", "docs", "quality"} <= named and named | set(once) <= targets
+    assert {"docs", "quality", "test-lowest", "release-check"} == set(once)
 
 
 def test_the_benchmark_table_is_the_one_of_the_committed_figures():
