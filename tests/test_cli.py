@@ -29,6 +29,7 @@ from local_tsa import OPENSSL, LocalTSA
 from needles import leaks_in
 from small_models import SPECIAL, draw_labels, make_lively, make_model
 from small_models import make_tokenizer as make_small_tokenizer
+from small_wheel import make_wheel
 
 PASSPHRASE = "seven tin whistles ünder glass"
 PAGE = Path(__file__).parents[1] / "docs" / "cli.md"
@@ -478,12 +479,12 @@ def test_an_interrupted_label_exits_cleanly_and_goes_on_where_it_stopped(here, m
 
 def test_a_push_carries_the_sealed_key_and_a_pull_finds_it(hub, here):
     drw("keygen my-classifier --target positive --output hub-key")
-    pushed = drw("protect my-classifier --key hub-key --push owner/model --handler --json")
+    wheel = make_wheel(here)
+    pushed = drw(f"protect my-classifier --key hub-key --push owner/model --handler --package {wheel.name} --json")
     assert pushed.exit_code == 0 and "/owner/model/commit/" in json.loads(pushed.stdout)["commit"], pushed.output
     files = hub.files("owner/model")
-    assert {"drw_key.json", "handler.py", "tokenizer.json"} <= set(files) and json.loads(files["drw_key.json"])[
-        "sealed"
-    ]
+    assert {"drw_key.json", "handler.py", "tokenizer.json", wheel.name} <= set(files)
+    assert json.loads(files["drw_key.json"])["sealed"]
     assert not any(PASSPHRASE.encode() in content for content in files.values())
     found = drw("label owner/model few.txt --output pulled --json")  # with the key that lies beside it
     assert found.exit_code == 0 and json.loads(found.stdout)["rows"] == 4, found.output
