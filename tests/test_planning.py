@@ -15,13 +15,23 @@ from scipy import integrate
 
 from drw_hf.detection.statistics.null_law import NullLaw
 from drw_hf.errors import InvalidInputError, InvalidKeyError
-from drw_hf.experiments.plan_fit import fit_exact, fit_memory, fit_whole, student_lines
+from drw_hf.experiments.lines import read_lines
+from drw_hf.experiments.plan_fit import fit_exact, fit_margin, fit_memory, fit_whole, student_lines
 from drw_hf.keys import MarkSettings
 from drw_hf.planning.accuracy import accuracy_bounds
 from drw_hf.planning.plan import LARGEST_EPSILON, key_variance, mark_depth, plan_protection, tokens_that_count
 from drw_hf.planning.plan import plan as plan_of_traffic
 from drw_hf.planning.plan import rank_targets as rank_targets_of_traffic
-from drw_hf.planning.students import EXPECTED_STUDENTS, KAPPA, MEMORY, MEMORY_SPREAD, ExpectedStudent, copied_share
+from drw_hf.planning.students import (
+    EXPECTED_STUDENTS,
+    KAPPA,
+    MARGIN,
+    MARGIN_SPREAD,
+    MEMORY,
+    MEMORY_SPREAD,
+    ExpectedStudent,
+    copied_share,
+)
 from drw_hf.planning.traffic import Traffic, observe_traffic
 from drw_hf.watermark.cosine import perturb
 from small_models import TAGS, WORDS, make_model, make_tokenizer, make_victim
@@ -282,6 +292,11 @@ def test_what_is_expected_of_the_log_is_what_was_measured():
     found = fit_memory(LINES)
     assert {epsilon: digits(value) for epsilon, value in found.by_epsilon.items()} == MEMORY
     assert tuple(map(digits, found.spread)) == MEMORY_SPREAD
+
+
+def test_what_is_expected_of_margin_draws_is_what_was_measured():
+    expected, spread = fit_margin(read_lines(Path(__file__).parents[1] / "docs/results/margins.jsonl"))
+    assert digits(expected) == MARGIN and tuple(map(digits, spread)) == MARGIN_SPREAD
 
 
 @pytest.mark.parametrize("where", ["queries", "unseen"])

@@ -38,6 +38,7 @@ def plan_outcome(plan: "TiltPlan", unit: str, command: list[str], probed_with: s
         "n_effective": plan.n_effective,
         "rows": [_row_document(row) for row in plan.rows],
         "recommended": _row_document(plan.recommended),
+        "log": _log_document(plan),
     }
     origin = "fitted to their labels" if fit.reliable else "as given"
     lines = [
@@ -77,11 +78,24 @@ def _caution(plan: "TiltPlan", probed_with: str) -> list[str]:
     return [
         f"z and p: what the test of a student of {plan.queries:,} such texts would reach, probed {words}{students}.",
         *(log if probed_with == "unseen" else []),
-        "Hard answers can be tested by the log itself as well, if the key draws close calls (--margin-budget 0.1); "
-        "that is not in these figures.",
+        _of_the_log(plan),
         CAUTION,
         "",
     ]
+
+
+def _of_the_log(plan: "TiltPlan") -> str:
+    """What the margin test would reach."""
+    if plan.log_z is None:
+        return (
+            "Hard answers can be tested by the log itself as well, if the key draws close calls (--margin-budget "
+            "0.1); that is not in these figures."
+        )
+    least, _, largest = plan.log_z
+    return (
+        f"With a log of the hard answers to them, some {plan.n_drawn:.0f} of which are drawn, the margin test of "
+        f"such a student would reach z {z_between(least, largest)} by itself, p {p_between(least, largest)}."
+    )
 
 
 def _row_document(row: "TiltPlanRow") -> dict[str, Any]:
@@ -90,6 +104,13 @@ def _row_document(row: "TiltPlanRow") -> dict[str, Any]:
         for (kind, z), (least, largest) in zip(row.z_scores.items(), row.z_ranges.values(), strict=True)
     }
     return {**dataclasses.asdict(row.cost), **({"found": found} if found else {})}
+
+
+def _log_document(plan: "TiltPlan") -> dict[str, float] | None:
+    if plan.log_z is None:
+        return None
+    least, typical, largest = plan.log_z
+    return {"n_drawn": plan.n_drawn, "z_score": typical, "z_least": least, "z_largest": largest}
 
 
 def _table(rows: "tuple[TiltPlanRow, ...]") -> list[str]:

@@ -14,6 +14,7 @@ from statistics import fmean, median
 
 from .jobs import WATERMARKED
 from .lines import Record, read_lines
+from .margins_report import NOTHING_DONE
 from .tasks import PAPER_EPSILON
 
 ALL_MARKED = "paper-text"  # the mode that marks every selected answer
@@ -72,6 +73,21 @@ def fit_memory(lines: Sequence[Record]) -> Fitted:
         for some in (_of(lines, "hard", "default"), _of(lines, "hard", ALL_MARKED))
     )
     return _fitted(usual + marked_all, usual)
+
+
+def fit_margin(lines: Sequence[Record]) -> tuple[float, tuple[float, float]]:
+    """z of the margin test over the root of how many answers of the log were drawn, of thieves who do nothing.
+
+    What is expected, as above, and the least and the largest of all students, relative to it.
+    """
+    by_setting: dict[str, list[float]] = {}
+    for line in lines:
+        if line["what"] == "student" and line["who"] == NOTHING_DONE:
+            found = line["log"]["scores"]["margin"]
+            by_setting.setdefault(line["setting"], []).append(found["z"] / math.sqrt(found["n"]))
+    expected = median(fmean(values) for values in by_setting.values())
+    values = [value for some in by_setting.values() for value in some]
+    return expected, (min(values) / expected, max(values) / expected)
 
 
 def _fitted(found: Sequence[tuple[Record, float]], course: Sequence[tuple[Record, float]]) -> Fitted:

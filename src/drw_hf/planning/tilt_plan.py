@@ -21,7 +21,7 @@ from ..keys.choices import LABEL_KINDS
 from ..keys.key import WatermarkKey
 from ..watermark.tilt import TiltMark
 from .fit import BUDGET, Fit, check_price, fit_to
-from .students import EXPECTED_TILT_STUDENTS, ExpectedStudent, log10_bound
+from .students import EXPECTED_TILT_STUDENTS, MARGIN, MARGIN_SPREAD, ExpectedStudent, log10_bound
 from .temperature import log_sum_exp
 from .tilt_costs import STRONGEST, TiltCost, TiltCosts
 from .tilt_traffic import LEAST_KEYS, TiltTraffic, observe_tilt_traffic, throwaway_keys
@@ -76,6 +76,23 @@ class TiltPlan:
     rows: tuple[TiltPlanRow, ...]
     queries: int
     n_effective: float
+
+    @property
+    def n_drawn(self) -> float:
+        """How many of the answers to so many texts margin draws would decide."""
+        drawn = 0.0 if self.fit.margin_cost is None else self.fit.margin_cost.drawn
+        return drawn * self.queries * self.fit.n_items / self.fit.n_texts
+
+    @property
+    def log_z(self) -> tuple[float, float, float] | None:
+        """The z of the margin test on a log of hard answers: of the least student, a typical one and the largest.
+
+        They have learnt all that was answered. None for keys without draws.
+        """
+        if not self.n_drawn:
+            return None
+        typical = MARGIN * math.sqrt(self.n_drawn)
+        return MARGIN_SPREAD[0] * typical, typical, MARGIN_SPREAD[1] * typical
 
 
 def plan_tilt(
