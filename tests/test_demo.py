@@ -9,6 +9,7 @@ import math
 import random
 import re
 import shlex
+import shutil
 import stat
 from pathlib import Path
 from types import SimpleNamespace
@@ -142,7 +143,15 @@ def test_the_files_that_the_story_names_are_there(played):
             evidence = DetectionResult.load(page.with_name("evidence.json"))
             assert (evidence.suspect, evidence.verdict) == (row["model"], row["verdict"])
             assert evidence.suspects_tested == 3
-    for name in ("protected/config.json", "protected/tokenizer.json", "key/drw_key.json", "next-steps.md"):
+    for name in (
+        "protected/config.json",
+        "protected/tokenizer.json",
+        "key/drw_key.json",
+        "next-steps.md",
+        "model/config.json",
+        "beginner/config.json",
+        "texts/labelled.jsonl",
+    ):
         assert (played.folder / name).is_file()
         assert name.split("/")[0] in played.stdout
 
@@ -165,19 +174,21 @@ def test_the_protected_model_is_the_victim_of_the_key(played):
     assert report_in(played.folder)["key_fingerprint"] == played.key.fingerprint
 
 
-def test_the_next_steps_are_commands_that_exist(played, tmp_path, monkeypatch):
-    """MODEL is not there, and that is all that is wrong with them."""
-    monkeypatch.chdir(tmp_path)
-    page = (played.folder / "next-steps.md").read_text()
+def test_the_next_steps_work_as_printed_in_the_folder_of_the_demo(played, tmp_path, monkeypatch):
+    folder = tmp_path / "again"
+    shutil.copytree(played.folder, folder, ignore=shutil.ignore_patterns("evidence", "figures"))
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("DRW_PASSPHRASE", "correct horse battery staple")
+    monkeypatch.setattr(sealing, "COST", 2**4)
+    page = (folder / "next-steps.md").read_text()
     commands = re.findall(r"^    (drw-hf .*)$", page, flags=re.MULTILINE)
     assert [command.split()[1] for command in commands] == "keygen protect label distill detect demo verify".split()
     for command in commands:
         assert command.split()[1] == "demo" or command in played.stdout
-    for command in commands[:-1]:
-        for name in ("labelled.jsonl", "queries.jsonl", "probes.jsonl"):
-            (tmp_path / name).write_text('{"tokens": ["a"]}\n')
+    for command in commands[:5]:
         ran = CliRunner().invoke(app, shlex.split(command)[1:])
-        assert ran.exit_code == 1 and "Error: " in ran.stderr, ran.output
+        assert ran.exit_code in ((0, 3, 4) if "detect" in command else (0,)), ran.output
+    assert DetectionResult.load("evidence/evidence.json").n_queries == 200
 
 
 def test_the_evidence_can_be_replayed_as_the_story_says(played, monkeypatch):

@@ -45,7 +45,7 @@ def detect(
     gold_column: shared.GoldColumn = None,
     logged_column: Annotated[
         str | None,
-        shared.name_option("Column of labels that you served (hard): selects the memory test."),
+        shared.name_option("Column of labels that you served (hard): tests by the log, too (memory or margin test)."),
     ] = None,
     simulated_keys: Annotated[int, shared.count_option("Draw so many random keys for the figure.", least=0)] = 0,
     max_queries: shared.MaxQueries = None,

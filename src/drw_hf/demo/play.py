@@ -32,7 +32,7 @@ from .story import GUILTY, PASSPHRASE_FILE, SEQUENCE, SUSPECTS, TOKEN, next_step
 
 FORMAT = "drw-demo-1"
 REPORT, NEXT_STEPS = "demo.json", "next-steps.md"
-PARTS = ("protected", "key", "figures", "evidence")  # the folders that a demo writes
+PARTS = ("model", "beginner", "texts", "protected", "key", "figures", "evidence")  # the folders that a demo writes
 EPOCHS = {TOKEN: 8, SEQUENCE: 10, "innocent": 4, "pretrained": 3}
 # Students of sentences that learn faster forget and relearn: noise in which the mark drowns.
 LEARNING_RATES = {TOKEN: 3e-3, SEQUENCE: 1e-3, "pretrained": 5e-5}
@@ -87,6 +87,8 @@ def play(scene: Scene, folder: Path, stages: Stages, seed: int) -> dict[str, Any
         shutil.rmtree(folder / part, ignore_errors=True)
     for name in (NEXT_STEPS, PASSPHRASE_FILE):
         (folder / name).unlink(missing_ok=True)
+    if scene.source["model"] is None:
+        lay_out(scene, folder, seed)
     with stages.stage("key", "Making a key, before anything is served"):
         key = make_key(scene)
     with stages.stage("protect", "Protecting the victim with it, saving and reloading both"):
@@ -143,6 +145,23 @@ def play(scene: Scene, folder: Path, stages: Stages, seed: int) -> dict[str, Any
     (folder / NEXT_STEPS).write_text(next_steps(scene.source, scene.task), encoding="utf-8")
     (folder / REPORT).write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
     return report
+
+
+def lay_out(scene: Scene, folder: Path, seed: int) -> None:
+    """Write the model and the texts of a demo, and what a thief would start from, for who wants to play it by hand."""
+    labels = labels_of(scene.victim.config)
+    for name, model in (("model", scene.victim), ("beginner", beginner(scene, seed + 11)[0])):
+        model.save_pretrained(folder / name)
+        scene.tokenizer.save_pretrained(folder / name)
+
+    def named(row: dict[str, Any]) -> dict[str, Any]:
+        right = row[scene.gold]
+        return {scene.gold: [labels[one] for one in right] if scene.task == TOKEN else labels[right]}
+
+    (folder / "texts").mkdir()
+    asked = {"queries": scene.queries.remove_columns(scene.gold), "probes": scene.probes.remove_columns(scene.gold)}
+    for name, rows in {"labelled": scene.pricing.map(named, features=None), **asked}.items():
+        rows.to_json(folder / "texts" / f"{name}.jsonl", force_ascii=False)
 
 
 def make_key(scene: Scene) -> WatermarkKey:
