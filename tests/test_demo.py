@@ -174,21 +174,52 @@ def test_the_protected_model_is_the_victim_of_the_key(played):
     assert report_in(played.folder)["key_fingerprint"] == played.key.fingerprint
 
 
-def test_the_next_steps_work_as_printed_in_the_folder_of_the_demo(played, tmp_path, monkeypatch):
-    folder = tmp_path / "again"
-    shutil.copytree(played.folder, folder, ignore=shutil.ignore_patterns("evidence", "figures"))
-    monkeypatch.chdir(folder)
+@pytest.fixture
+def again(played, tmp_path, monkeypatch):
+    """The folder in which a copy of the demo's lies, for somebody who goes on with it."""
+    shutil.copytree(played.folder, tmp_path / "drw-demo", ignore=shutil.ignore_patterns("evidence", "figures"))
+    monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("DRW_PASSPHRASE", "correct horse battery staple")
     monkeypatch.setattr(sealing, "COST", 2**4)
-    page = (folder / "next-steps.md").read_text()
-    commands = re.findall(r"^    (drw-hf .*)$", page, flags=re.MULTILINE)
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+    return tmp_path
+
+
+def run_as_printed(commands):
+    """Every command works; those that judge may find the little text too little."""
+    for command in commands:
+        ran = CliRunner().invoke(app, shlex.split(command, comments=True)[1:])
+        judges = command.split()[1] in ("detect", "verify")
+        assert ran.exit_code in ((0, 3, 4) if judges else (0,)), ran.output
+
+
+def test_the_next_steps_work_as_printed_in_the_folder_of_the_demo(played, again, monkeypatch):
+    monkeypatch.chdir("drw-demo")
+    commands = re.findall(r"^    (drw-hf .*)$", Path("next-steps.md").read_text(), flags=re.MULTILINE)
     assert [command.split()[1] for command in commands] == "keygen protect label distill detect demo verify".split()
     for command in commands:
         assert command.split()[1] == "demo" or command in played.stdout
-    for command in commands[:5]:
-        ran = CliRunner().invoke(app, shlex.split(command)[1:])
-        assert ran.exit_code in ((0, 3, 4) if "detect" in command else (0,)), ran.output
+    run_as_printed(commands[:5])
     assert DetectionResult.load("evidence/evidence.json").n_queries == 200
+
+
+def test_the_readme_goes_from_a_model_to_a_verdict(again, monkeypatch, capsys):
+    """With less text than its reader has; what it prints is of the same form as what the page shows."""
+    page = (Path(__file__).parents[1] / "README.md").read_text()
+    example, shown = re.search(r"```python\n(.*?)```\n\n```text\n(.*?)```", page, flags=re.DOTALL).groups()
+    assert len([line for line in example.splitlines() if line.strip()]) <= 20
+    exec(compile(example, "README.md", "exec"), {})
+    printed = capsys.readouterr().out
+
+    def form(text):
+        return [re.sub(r"\d[\d.,]*", "0", line) for line in text.splitlines() if not line.startswith("{")][:3]
+
+    assert form(printed) == form(shown), "the Trainer's own lines left out"
+    for text in (printed, shown):
+        assert re.search(r"^[a-z ]+: p \S+ \(at most \S+\), z \S+, P_snr ", text, flags=re.MULTILINE)
+    monkeypatch.chdir("drw-demo")
+    run_as_printed(re.findall(r"^(drw-hf .*)$", page, flags=re.MULTILINE))
+    assert len(re.findall(r"^drw-hf ", page, flags=re.MULTILINE)) == 6
 
 
 def test_the_evidence_can_be_replayed_as_the_story_says(played, monkeypatch):

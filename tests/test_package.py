@@ -246,15 +246,6 @@ def test_everything_public_has_a_docstring():
                 assert value.__doc__, f"{name}.{attribute}"
 
 
-def test_the_first_example_of_the_readme_runs_as_printed(tmp_path):
-    example = re.search(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), flags=re.DOTALL).group(1)
-    run = subprocess.run([sys.executable, "-c", example], capture_output=True, text=True, cwd=tmp_path)
-    assert run.returncode == 0, run.stderr
-    clean, served = (json.loads(line[7:]) for line in run.stdout.splitlines())
-    assert len(clean) == len(served) == 2 and clean != served
-    assert {path.name for path in tmp_path.iterdir()} == {"protected", "key"}
-
-
 def test_links_of_the_readme_and_docs_lead_somewhere():
     for page in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]:
         for target in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
