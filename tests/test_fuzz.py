@@ -7,6 +7,8 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
+from drw_hf import WatermarkedConfig
+from drw_hf.errors import ConfigurationError
 from fuzz.targets import TARGETS, survives
 
 
@@ -50,3 +52,9 @@ def test_an_altered_file_is_read_or_refused_by_an_error_of_ours(made, name):
     look()
     refuses = name != "found-in-a-repository"  # an audit tells what it finds, whatever it is
     assert all(taken) != refuses, "nothing that was altered was ever refused: the target reads something else"
+
+
+@pytest.mark.parametrize("value", [7, True, ["a"], {}, "a" * 63, "A" * 64], ids=str)
+def test_a_key_commitment_of_another_type_is_named(value):
+    with pytest.raises(ConfigurationError, match="key_commitment"):
+        WatermarkedConfig(key_commitment=value)
