@@ -9,8 +9,8 @@ that says something else is counted as a mismatch and changes nothing. T = Σ r 
 answers that were close calls, where r is how far the suspect leans towards b beyond what the clean answer explains.
 Answers of one message share one number u and count as one: their terms are averaged. So the law is that of Σ f(u) with
 one independent uniform u per message and f(u) the mean of r (1[u < π] − π) over its answers, a step function:
-K(θ) = Σ log ∫ exp(θ f(u)) du. Added up instead, a text that was asked a thousand times would decide alone, and a client
-who asks again where an answer was right would give right draws the greater weight.
+K(θ) = Σ log ∫ exp(θ f(u)) du. Added up instead, a text that was asked a thousand times would decide alone, and a
+client who asks again where an answer was right would give right draws the greater weight.
 """
 
 from dataclasses import dataclass
