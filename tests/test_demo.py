@@ -11,6 +11,7 @@ import re
 import shlex
 import shutil
 import stat
+import traceback
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -166,6 +167,23 @@ def test_nothing_of_the_secret_is_written_but_the_sealed_key_and_its_passphrase(
     found = leaks_in(played.key, [(str(name), data) for name, data in files.items()])
     assert not [(place, what) for place, what in found if not (place.startswith("evidence") and " as text" in what)]
     assert not [what for _, what in found if what.startswith(("secret", "subkey"))]
+
+
+def test_an_error_while_the_key_is_sealed_holds_no_passphrase(tmp_path, monkeypatch):
+    scene = SimpleNamespace(task=SEQUENCE, victim=make_model(SEQUENCE), tokenizer=make_tokenizer())
+    key = WatermarkKey.generate(scene.victim, tokenizer=scene.tokenizer, temperature=1.0)
+
+    def fail(*_, **__):
+        raise OSError("the disk is full")
+
+    monkeypatch.setattr(WatermarkKey, "save_pretrained", fail)
+    with pytest.raises(OSError, match="the disk is full") as caught:
+        demo.protect(scene, key, tmp_path)
+    passphrase = (tmp_path / demo_story.PASSPHRASE_FILE).read_text().strip()
+    frames = [frame for frame, _ in traceback.walk_tb(caught.value.__traceback__)]
+    assert "protect" in [frame.f_code.co_name for frame in frames]
+    ours = [frame for frame in frames if frame.f_code.co_filename != __file__]
+    assert not [frame for frame in ours if passphrase in repr(frame.f_locals)]
 
 
 def test_the_protected_model_is_the_victim_of_the_key(played):
