@@ -2,6 +2,7 @@
 
 import sys
 
+import numpy as np
 import pytest
 from scipy import stats
 
@@ -70,3 +71,15 @@ def test_the_tables_in_the_docs_follow_from_the_raw_lines(request, experiment):
     name = experiment.__name__.rpartition(".")[2].removesuffix("_report")
     output = request.config.rootpath / "docs" / "results" / f"{name}.jsonl"
     assert output.with_suffix(".md").read_text() == experiment.report(output)
+
+
+@pytest.mark.parametrize("variants", [calibration.TILT_VARIANTS, calibration.MARGIN_VARIANTS], ids=["tilt", "margin"])
+def test_so_do_those_of_the_calibration_of_tilt_and_of_its_draws(request, variants):
+    name = "tilt" if variants is calibration.TILT_VARIANTS else "margin"
+    output = request.config.rootpath / "docs" / "results" / f"calibration-{name}.jsonl"
+    assert output.with_suffix(".md").read_text() == calibration.tilt_report(output, variants)
+    for record in read_lines(output):
+        for variant in variants:
+            p = np.array(record[variant]["p_values"])
+            assert stats.kstest(p, "uniform").pvalue > 1e-4, f"{record['model']}: {variant}"
+            assert np.mean(np.array(record[variant]["p_bounds"]) <= 0.05) <= 0.05
