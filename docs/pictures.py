@@ -136,7 +136,7 @@ def draw_margin() -> None:
 
     close = np.flatnonzero(chances > 0.0)[:600]
     lean = rng.normal(0.0, 1.0, len(close)) + 0.8 * (swapped[close] - chances[close])  # of a student
-    law = MarginLaw(lean, chances[close], np.arange(len(close)))
+    law = MarginLaw(lean, chances[close])
     test = law.test(law.statistic(swapped[close]))
     right.hist(law.simulate(20_000, seed=0) / test.sd, bins=60, density=True, color=LIGHT, label="other draws")
     right.axvline(test.statistic / test.sd, color=MARK, ls="--", lw=2, label="the draws in the log")

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from drw_hf import KeyRing, WatermarkedModelForSequenceClassification, WatermarkKey, detect
 from drw_hf.detection import Probe
 from drw_hf.detection.statistics import STATISTICS, TestOptions
-from drw_hf.detection.statistics.margin import MarginLaw, close_calls_of, leanings
+from drw_hf.detection.statistics.margin import MarginLaw, close_calls_of, margin_finding
 from drw_hf.detection.statistics.saddlepoint import ExactTest, z_of_log_p
 from drw_hf.detection.statistics.tilt_and_margin import combined, fisher, product_for
 from drw_hf.detection.verdict import Corrections, describe_log, judge
@@ -238,13 +238,12 @@ def test_a_margin_that_is_none_is_refused(value):
 # -- the law
 
 
-def made_up_law(seed=0, n=300, n_messages=120):
+def made_up_law(seed=0, n=300):
     rng = np.random.default_rng(seed)
-    r, chances, numbers = rng.normal(size=n), 0.5 * rng.random(n), rng.integers(0, n_messages, n)
-    return MarginLaw(r, chances, numbers)
+    return MarginLaw(rng.normal(size=n), rng.random(n))
 
 
-def test_the_law_is_that_of_simulated_draws_also_where_answers_share_one():
+def test_the_law_is_that_of_simulated_draws():
     law = made_up_law()
     samples = law.simulate(40000, seed=1)
     test = law.test(2.0 * law.test(0.0).sd)
@@ -256,11 +255,12 @@ def test_the_law_is_that_of_simulated_draws_also_where_answers_share_one():
         assert found.p_value == pytest.approx(share, rel=0.15) and share <= found.p_bound
 
 
-def test_answers_of_one_message_counted_apart_would_be_too_sure():
-    """What the law is for: with one draw for two answers the variance is not that of two draws."""
-    r, chances = np.ones(200), np.full(200, 0.5)
-    shared, apart = (MarginLaw(r, chances, numbers).test(0.0).sd for numbers in (np.arange(200) // 2, np.arange(200)))
-    assert shared == pytest.approx(math.sqrt(2.0) * apart)
+def test_where_every_draw_went_the_way_of_the_suspect_the_bound_is_the_chance_of_that():
+    """T at the end of its reach; chances of 0 and 1 take part in nothing."""
+    law = MarginLaw(np.ones(20), np.full(20, 0.25))
+    assert law.test(law.statistic(np.ones(20))).log10_bound == pytest.approx(20 * math.log10(0.25), rel=1e-4)
+    certain = MarginLaw([1.0, 1.0, 1.0], [0.0, 1.0, 0.5])
+    assert certain.test(0.0).sd == 0.5 and np.isfinite(certain.cumulants(3.0)).all()
 
 
 def test_cumulants_are_derivatives():
@@ -415,20 +415,26 @@ def repeated(probe, texts):
     )
 
 
-def test_answers_of_one_message_count_once_however_often_it_was_asked():
-    """Of an innocent: who asks a hundred times more where the draw went its way shows no more than before."""
+def test_of_answers_that_share_a_draw_the_first_counts_whatever_is_asked_later():
+    """Of an innocent: who asks again a hundred times because of an answer, right or wrong, changes nothing."""
     key = margin_key()
     probe = made_up_probe(SENTENCES, key)
-    test = STATISTICS.get("drw-margin-1").test
     calls = close_calls_of(probe, key)
-    agrees = calls.items[probe.suspect[calls.items].argmax(1) == calls.answers[calls.items]]
-    often = repeated(probe, np.repeat(agrees, 100))
-    again = close_calls_of(often, key)
-    assert again.numbers.max() == calls.numbers.max(), "no message more"
-    once, many = (test(one, key, TestOptions()).test for one in (probe, often))
-    assert abs(many.z_score - once.z_score) < 0.5
-    added_up = MarginLaw(leanings(often, again, "probabilities"), again.chances, again.numbers)
-    assert added_up.test(added_up.statistic(again.drawn)).z_score > once.z_score + 3.0, "added up they would"
+    agrees = probe.suspect[calls.items].argmax(1) == calls.answers[calls.items]
+    once = margin_finding(probe, key, "probabilities")
+    for some in (calls.items[agrees], calls.items[~agrees]):
+        often = repeated(probe, np.repeat(some, 100))
+        again = close_calls_of(often, key)
+        np.testing.assert_array_equal(again.items, calls.items)
+        assert (calls.n_drawn, again.n_drawn) == (len(probe.rows[calls.items]), calls.n_drawn + 100 * len(some))
+        assert margin_finding(often, key, "probabilities").test == once.test
+    shared = (
+        MarginLaw(np.ones(200), np.full(200, 0.5)).test(20.0),
+        MarginLaw(np.ones(100), np.full(100, 0.5)).test(10.0),
+    )
+    assert shared[0].z_score == pytest.approx(math.sqrt(2.0) * shared[1].z_score, rel=0.05), (
+        "counted twice it would be"
+    )
 
 
 @pytest.mark.parametrize("task", TASKS)
@@ -439,10 +445,18 @@ def test_a_suspect_that_says_what_the_victim_says_has_no_leanings(task):
 
 
 @pytest.mark.parametrize(
-    ("n", "wrong", "said"), [(500, 3, "last digits"), (500, 4, "altered"), (10000, 40, "last digits")]
+    ("drawn", "wrong", "undrawn", "said"),
+    [
+        (90, 3, 0, "last digits"),
+        (90, 4, 0, "altered"),
+        (9000, 40, 0, "last digits"),
+        (9000, 50, 0, "altered"),
+        (9000, 4, 4, "altered"),
+    ],
 )
-def test_a_few_answers_may_differ_by_rounding(n, wrong, said):
-    assert said in describe_log({"n_logged": n, "n_mismatches": wrong, "n_drawn": 9})
+def test_a_few_draws_may_differ_by_rounding_and_hardly_any_other_answer(drawn, wrong, undrawn, said):
+    counted = {"n_logged": 10000, "n_drawn": drawn, "n_mismatches": wrong, "n_undrawn_mismatches": undrawn}
+    assert said in describe_log(counted) and "(dtype)" in describe_log(counted)
 
 
 def test_rows_of_which_some_have_a_margin_are_served_as_each_alone():

@@ -31,7 +31,7 @@ from .statistics.tilt_and_margin import product_for
 SMALLEST_EFFECT = 0.3  # the mark over the spread per token that a "not detected" must have been able to find
 SUGGESTIVE = 0.05
 HELPS = "What would help most:"  # so begins the sentence of an undecided verdict that says so
-HIGHEST_Z_OF_A_REFERENCE = 4.0  # either way; one that is innocent reaches it once in 16,000 keys
+HIGHEST_Z_OF_A_REFERENCE = 4.0  # either way; of two tests an innocent one reaches it with one key of 8,000
 _MOST_KEYS_FOR_P_SNR = 1_000
 _NO_OPTIONS = {"logged_counts": False, "simulated_keys": 0}  # of a statistic that has no use for any
 _SETTINGS = ("tau", "law", "scope", "temperature")  # of those that marks have, what figures depend on
@@ -39,7 +39,7 @@ _SETTINGS = ("tau", "law", "scope", "temperature")  # of those that marks have, 
 # pretrained models had ratios from 1/3 to 2; framed ones, and those with an erased mark, beyond 4 either way.
 _FAR_APART, _NOISE = 3.0, 2.0
 _references: WeakKeyDictionary[Probe, Probe] = WeakKeyDictionary()  # as suspects, for every key the same
-_MISMATCHES, _FEW = 0.005, 3  # the share of logged answers, or their number, that rounding explains, generously
+_MISMATCHES, _FEW = 0.005, 3  # the share of drawn answers, or their number, that rounding explains, generously
 _LIBRARIES = ("drw_hf", "astropy", "numpy", "torch", "transformers", "datasets")
 
 
@@ -200,8 +200,12 @@ def compare(scores: ExactTest, labels: ExactTest, level: float, corrections: Cor
 
 
 def differs_beyond_rounding(counted: Mapping[str, Any]) -> bool:
-    """Whether more logged answers than rounding explains are not what the key and the victim give."""
-    return counted["n_mismatches"] > max(_MISMATCHES * counted["n_logged"], _FEW)
+    """Whether more logged answers than rounding explains are not what the key and the victim give.
+
+    Rounding moves draws that hang on a last digit. An answer that no draw had a part in it hardly ever changes.
+    """
+    of_draws = counted["n_mismatches"] - counted["n_undrawn_mismatches"]
+    return counted["n_undrawn_mismatches"] > _FEW or of_draws > max(_MISMATCHES * counted["n_drawn"], _FEW)
 
 
 def describe_log(counted: Mapping[str, Any]) -> str:
@@ -211,13 +215,14 @@ def describe_log(counted: Mapping[str, Any]) -> str:
         return f"None of the {n} logged answers was close enough to be drawn; the log adds nothing."
     if not wrong:
         return f"All {n} logged answers are what the key and the victim give."
-    said = f"{wrong} of {n} logged answers are not what the key and the victim give"
+    said = f"{wrong} of {n} logged answers ({counted['n_drawn']} were drawn) are not what the key and the victim give"
     if differs_beyond_rounding(counted):
         return (
-            f"{said}: so many that the log may be of another key, model or cut, or altered. The test goes by the key "
-            "and the victim, not by the log."
+            f"{said}: more than rounding explains. Ask the victim in the precision (dtype) in which it was served; if "
+            "that is not it, the log is of another key, model or cut, or was altered. The test goes by the key and "
+            "the victim, not by the log."
         )
-    return f"{said}, as where a draw hangs on the last digits: ask the victim in the service's precision."
+    return f"{said}, as where a draw hangs on the last digits: ask the victim in the service's precision (dtype)."
 
 
 def target_label_of(key: WatermarkKey) -> str:

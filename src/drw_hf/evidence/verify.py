@@ -200,17 +200,21 @@ def _taken_on_trust(document: Mapping[str, Any], probe: Probe | str, key: Waterm
         "The texts were not chosen by the suspect's answers, and none were left out afterwards: whoever keeps those "
         "that fit the key makes an unmarked suspect look marked.": True,
         "The clean victim's answers in the probe are the clean victim's.": given["victim"],
-        "The reference's answers in the probe are those of a model that has nothing to do with the key.": given[
-            "reference"
-        ],
+        "The reference's answers in the probe are those of a model that has nothing to do with the key, and that was "
+        "not made from the suspect's answers.": given["reference"],
         "The suspect's labels are those of the key that the owner chose for them (label_map), and no others were "
         "tried.": given["label_map"] or bool(document.get("label_map")),
         "The gold labels in the probe are right.": given["gold"],
         "The logged labels in the probe are those that were served.": given["logged"],
         "The logged counts are how often the tokens were asked.": bool(settings.get("logged_counts")),
         "Which texts were asked of the service, and which of them are in the log, did not depend on what it answered: "
-        "a client that asks again where an answer fits what it knows, or a log that is filtered by answers, feedback "
-        "or correctness, makes unmarked suspects look marked.": given["logged"] or bool(settings.get("logged_counts")),
+        "a log that is filtered by answers, feedback or correctness makes unmarked suspects look marked.": given[
+            "logged"
+        ]
+        or bool(settings.get("logged_counts")),
+        "The log is in the order in which it was served: of answers that share a draw the first counts.": bool(
+            document.get("parts")
+        ),
         "No more keys, suspects and looks were tried than are declared.": True,
         "The statistic was chosen before its result was seen: there is a newer one for such a probe.": newest
         is not None
@@ -329,7 +333,7 @@ def _check_log(replayed: dict[str, Any] | Check) -> tuple[Check, ...]:
     n, wrong = counted["n_logged"], counted["n_mismatches"]
     status: Status = "open" if differs_beyond_rounding(counted) else "passed"
     detail = f"{n - wrong} of {n} logged answers are what the key and the clean model in the probe give"
-    more = "; more differ than rounding explains, and a log, model or cut of another kind is one reason"
+    more = "; more differ than rounding explains: another precision (dtype), key, model or cut, or an altered log"
     return (Check("the log says what was drawn", status, detail + (more if status == "open" else "")),)
 
 
