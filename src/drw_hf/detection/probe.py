@@ -200,6 +200,17 @@ class Probe:
             raise InvalidInputError(f"{path} is not {what}, or it was damaged; restore it from a backup")
         return probe
 
+    def check(self) -> None:
+        """Refuse a probe whose parts do not fit together, or hold what is no answer."""
+        arrays = {name: array for name in _ARRAYS if (array := getattr(self, name)) is not None}
+        fields = {**self._fields(), "label_map": self.label_map}
+        if not _are_a_probe(fields, arrays) or not _hold_together(self):
+            raise InvalidInputError(
+                "this probe does not hold together: its arrays must have one entry per item, answers must be finite, "
+                "and label numbers must be classes, or -1 for none; make it with probe_suspect, or read it with "
+                "Probe.load"
+            )
+
     def _fields(self) -> dict[str, Any]:
         names = ("task", "kind", "n_queries", "suspect_name", "tokenizer_fingerprint")
         fields = {"labels": list(self.labels), **{name: getattr(self, name) for name in names}}

@@ -262,7 +262,8 @@ def check_kinds(result: DetectionResult) -> None:
     declared: dict[str, Any] = {entry.name: entry.type for entry in dataclasses.fields(DetectionResult)}
     wrong = unfit(vars(result), declared)
     if not wrong:
-        scored = {"beside": [result.beside or {"z_score": 0.0}], "parts": (result.parts or {}).values()}
+        beside = [] if result.beside is None else [result.beside]
+        scored = {"beside": beside, "parts": (result.parts or {}).values()}
         wrong = [name for name, parts in scored.items() for part in parts if not fits(part.get("z_score"), float)]
         declared = dict.fromkeys(scored, "a test with its z_score")
     if not wrong:

@@ -250,7 +250,8 @@ _version = cache(version)  # each reads and parses a file
 
 
 def check_belongs(probe: Probe, key: WatermarkKey) -> None:
-    """That probe and key are of the same task, labels and tokenizer."""
+    """That a probe holds together, and probe and key are of the same task, labels and tokenizer."""
+    probe.check()
     if probe.task != key.task or probe.labels != key.labels:
         raise KeyMismatchError(
             f"the probe is of a {probe.task} model with labels {list(probe.labels)}; the key {key.fingerprint} is for "
