@@ -402,6 +402,23 @@ def test_a_reference_that_leans_after_or_against_the_draws_is_refused():
     assert detect(dataclasses.replace(probe, reference=innocent), key=key).verdict != "detected"
 
 
+def test_a_reference_made_of_the_suspects_answers_is_told_by_what_the_test_says_without_it():
+    """It leans against the draws by so little that no test of it alone can tell; an innocent then looks marked."""
+    key = margin_key(TAGS)
+    probe = made_up_probe(TAGS, key)
+    calls = close_calls_of(probe, key)
+    crafted = np.log(probe.suspect.astype(np.float64))
+    crafted[calls.items, calls.lower] -= 0.01 * (calls.drawn - calls.chances)
+    crafted = np.exp(crafted)
+    crafted = (crafted / crafted.sum(axis=1, keepdims=True)).astype(np.float32)
+    framed = detect(dataclasses.replace(probe, reference=crafted), key=key)
+    assert framed.verdict == "detected" and detect(probe, key=key).verdict != "detected"
+    assert "Without the reference the same test has z" in framed.explanation
+    assert "the verdict rests on the reference: ask who made it" in framed.explanation
+    checked = verify_evidence(framed, key=key)
+    assert not checked.failed and any("not made from the suspect's answers" in each for each in checked.not_checked)
+
+
 def repeated(probe, texts):
     """A probe of sentences with some of its texts asked once more."""
     ids = [probe.input_ids[probe.offsets[text] : probe.offsets[text + 1]] for text in texts]
@@ -500,6 +517,33 @@ def test_what_the_test_needs_is_asked_for():
         detect(dataclasses.replace(probe, logged=None), key=plain, logged=["a"])
 
 
+@pytest.mark.parametrize("logged", [["negative"], [("a", "b", "c")], {"a": "b"}, "ab", [1, 2], []])
+def test_a_log_without_texts_must_be_pairs(logged):
+    with pytest.raises(InvalidInputError, match=r"a list of \(text, served\) pairs"):
+        detect(lambda texts: texts, key=margin_key(), logged=logged)
+
+
+@pytest.mark.parametrize("change", ["nan victim", "nan suspect", "short log", "unknown label"])
+def test_a_probe_that_does_not_hold_together_is_refused(change):
+    key = margin_key()
+    probe = made_up_probe(SENTENCES, key)
+    array = {"nan victim": probe.victim, "nan suspect": probe.suspect}.get(change, probe.logged).copy()
+    array[0] = 9 if change == "unknown label" else array[0] if change == "short log" else np.nan
+    array = array[:-1] if change == "short log" else array
+    name = change.split()[1] if change.startswith("nan") else "logged"
+    with pytest.raises(InvalidInputError, match="does not hold together"):
+        detect(dataclasses.replace(probe, **{name: array}), key=key)
+
+
+def test_texts_are_cut_as_the_key_says_and_in_no_other_way():
+    tokenizer, model = make_tokenizer(), make_model()
+    key = WatermarkKey.generate(model, tokenizer=tokenizer, strength=0.3, temperature=1.0, margin=0.3)
+    asking = {"key": key, "tokenizer": tokenizer, "victim": model, "progress": False}
+    own = key.settings.max_length
+    with pytest.raises(InvalidInputError, match=f"cut after {own} tokens, which its commitment covers"):
+        detect(model, ["the film was good"], max_length=own - 1, **asking)
+
+
 def test_a_result_with_parts_is_saved_replayed_and_reported(tmp_path):
     key = margin_key(TAGS)
     result = detect(made_up_probe(TAGS, key, follows=0.7), key=key, simulated_keys=50)
@@ -543,8 +587,12 @@ def test_by_their_logs_the_user_is_named_whose_answers_were_learnt():
     table = found.to_frame()
     assert table[["user", "named"]].to_numpy().tolist() == [["bob", True], ["ann", False]]
     assert table["z_score"].tolist() == [result.z_score for result in found.results.values()]
-    with pytest.raises(InvalidInputError, match="no logs to test"):
-        identify_by_log(suspect, {}, **asking)
+    for wrong in ({}, list(logs.items())):
+        with pytest.raises(InvalidInputError, match="no logs to test"):
+            identify_by_log(suspect, wrong, **asking)
+    for wrong in (0, -3, "7", 2.5):
+        with pytest.raises(InvalidInputError, match="n_users"):
+            identify_by_log(suspect, logs, **asking, n_users=wrong)
     undeclared = KeyRing.generate(model, tokenizer=tokenizer, secret=bytes(32), **settings)
     with pytest.raises(InvalidInputError, match="give n_users="):
         identify_by_log(suspect, logs, **{**asking, "ring": undeclared})

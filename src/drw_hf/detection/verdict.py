@@ -19,6 +19,7 @@ from ..keys.choices import Verdict
 from ..keys.frames import forgets_locals
 from ..keys.key import WatermarkKey
 from ..keys.settings import MARKS, PAPERS_MARK
+from ..wording import small_p
 from .probing import Probe
 from .result import DetectionResult
 from .statistics import SPECTRA, STATISTICS, Finding, SpectrumStatistic, Statistic, TestOptions, newest_for
@@ -30,6 +31,7 @@ from .statistics.tilt_and_margin import product_for
 
 SMALLEST_EFFECT = 0.3  # the mark over the spread per token that a "not detected" must have been able to find
 SUGGESTIVE = 0.05
+WITHOUT_REFERENCE = "Without the reference"  # so begins the sentence that says what a reference adds
 HELPS = "What would help most:"  # so begins the sentence of an undecided verdict that says so
 HIGHEST_Z_OF_A_REFERENCE = 4.0  # either way; of two tests an innocent one reaches it with one key of 8,000
 _MOST_KEYS_FOR_P_SNR = 1_000
@@ -94,6 +96,10 @@ def verdict_on(
         explanation = f"{explanation} {compare(test, found.beside.test, level, corrections)}"
     if found.parts:
         explanation = f"{explanation} {describe_log(found.settings)}"
+    if probe.reference is not None and not (probe.kind == "labels" and probe.victim is None):
+        alone = dataclasses.replace(options or TestOptions(), simulated_keys=0)
+        without = statistic.test(dataclasses.replace(probe, reference=None), key, alone).test
+        explanation = f"{explanation} {compare_without_reference(verdict, without, level, corrections)}"
     return DetectionResult(
         verdict=verdict,
         log10_p=corrections.correct(test.log10_p),
@@ -197,6 +203,15 @@ def compare(scores: ExactTest, labels: ExactTest, level: float, corrections: Cor
     else:
         pattern = "do not show the key either"
     return f"Beside the test, and not part of it: the suspect's labels alone {pattern}."
+
+
+def compare_without_reference(verdict: Verdict, test: ExactTest, level: float, corrections: Corrections) -> str:
+    """What the same test says without the reference: a crafted one could make anybody look marked."""
+    bound = corrections.correct(test.log10_bound)
+    said = f"{WITHOUT_REFERENCE} the same test has z {test.z_score:.1f} and p at most {small_p(bound, up=True)}"
+    if verdict == "detected" and bound > math.log10(level):
+        return f"{said}, so that the verdict rests on the reference: ask who made it, when and from what."
+    return f"{said}."
 
 
 def differs_beyond_rounding(counted: Mapping[str, Any]) -> bool:

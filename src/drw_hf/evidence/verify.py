@@ -21,6 +21,7 @@ from ..detection.statistics import SPECTRA, STATISTICS, TestOptions, newest_for
 from ..detection.statistics.base import Kind
 from ..detection.verdict import (
     HELPS,
+    WITHOUT_REFERENCE,
     Corrections,
     differs_beyond_rounding,
     key_settings,
@@ -343,6 +344,8 @@ def _check_statistic(document: Mapping[str, Any], replayed: dict[str, Any] | Che
     replayed = {**_ADDED_SINCE, **replayed}
     if HELPS not in str(document["explanation"]):  # an earlier version's, which did not say what would help
         replayed["explanation"] = re.sub(rf" {HELPS}[^.]*\.", "", replayed["explanation"])
+    if WITHOUT_REFERENCE not in str(document["explanation"]):  # nor what the reference adds
+        replayed["explanation"] = re.sub(rf" {WITHOUT_REFERENCE}.*?\.(?= |$)", "", replayed["explanation"])
     document = {**_ADDED_SINCE, **document, "explanation": str(document["explanation"]).replace(*_REWORDED)}
     derived = {
         "p_value": _power(document["log10_p"]),
