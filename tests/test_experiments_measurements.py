@@ -7,7 +7,18 @@ import pytest
 from scipy import stats
 
 from drw_hf.errors import ConfigurationError, JobsFailedError
-from drw_hf.experiments import calibration, comparison, library, marks_report, recovery, tracing, tradeoff
+from drw_hf.experiments import (
+    calibration,
+    comparison,
+    draws,
+    library,
+    margins_report,
+    marks_report,
+    recovery,
+    threats_report,
+    tracing,
+    tradeoff,
+)
 from drw_hf.experiments.lines import read_lines
 from drw_hf.experiments.measurements import LEVELS, Measurement, expected_shares, measure_missing
 
@@ -66,7 +77,20 @@ def test_a_library_that_is_missing_is_named_with_the_extra_that_brings_it(monkey
         library("scipy.stats")
 
 
-@pytest.mark.parametrize("experiment", [calibration, comparison, marks_report, recovery, tracing, tradeoff])
+REPORTS = [
+    calibration,
+    comparison,
+    draws,
+    margins_report,
+    marks_report,
+    recovery,
+    threats_report,
+    tracing,
+    tradeoff,
+]
+
+
+@pytest.mark.parametrize("experiment", REPORTS)
 def test_the_tables_in_the_docs_follow_from_the_raw_lines(request, experiment):
     name = experiment.__name__.rpartition(".")[2].removesuffix("_report")
     output = request.config.rootpath / "docs" / "results" / f"{name}.jsonl"

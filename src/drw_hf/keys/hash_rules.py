@@ -183,8 +183,8 @@ class KeyedRule(_FrequencyRule):
     """The token that comes first in a secret order, common tokens only where there is nothing else.
 
     Common are, without ``frequencies``, the lowest tenth of the ids; with them, the most frequent tokens that together
-    make half of all occurrences. A thief cannot know which token of a text counts; many words prepended to every
-    query wear it down all the same.
+    make half of all occurrences. A thief cannot know which token of a text counts, but one who compares some hundred
+    words by the answers to pairs of them finds a word that, put into every query, is mostly the one that counts.
 
     Parameters
     ----------
