@@ -105,5 +105,7 @@ def test_so_do_those_of_the_calibration_of_tilt_and_of_its_draws(request, varian
     for record in read_lines(output):
         for variant in variants:
             p = np.array(record[variant]["p_values"])
-            assert stats.kstest(p, "uniform").pvalue > 1e-4, f"{record['model']}: {variant}"
+            # Where hardly anything was drawn, the product of two p-values is rather too large than too small.
+            side = "greater" if variant.startswith("both") else "two-sided"
+            assert stats.kstest(p, "uniform", alternative=side).pvalue > 1e-4, f"{record['model']}: {variant}"
             assert np.mean(np.array(record[variant]["p_bounds"]) <= 0.05) <= 0.05

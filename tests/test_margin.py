@@ -535,15 +535,6 @@ def test_a_probe_that_does_not_hold_together_is_refused(change):
         detect(dataclasses.replace(probe, **{name: array}), key=key)
 
 
-def test_texts_are_cut_as_the_key_says_and_in_no_other_way():
-    tokenizer, model = make_tokenizer(), make_model()
-    key = WatermarkKey.generate(model, tokenizer=tokenizer, strength=0.3, temperature=1.0, margin=0.3)
-    asking = {"key": key, "tokenizer": tokenizer, "victim": model, "progress": False}
-    own = key.settings.max_length
-    with pytest.raises(InvalidInputError, match=f"cut after {own} tokens, which its commitment covers"):
-        detect(model, ["the film was good"], max_length=own - 1, **asking)
-
-
 def test_a_result_with_parts_is_saved_replayed_and_reported(tmp_path):
     key = margin_key(TAGS)
     result = detect(made_up_probe(TAGS, key, follows=0.7), key=key, simulated_keys=50)

@@ -248,13 +248,11 @@ def test_a_protected_suspect_is_called_our_own(place):
     assert "the suspect protected is itself a protected model, of another key than the one given" in told
 
 
-def test_label_says_which_key_of_a_ring_it_needs_and_how_to_save_it(place):
+def test_label_says_at_once_which_key_of_a_ring_it_needs(place):
     drw("keygen mine --ring --target positive --plain --output ring")
     told = refusal("label mine missing.txt --key ring --output new")
-    assert "drw_ring.json holds a key ring, where a key was expected" in told
-    (printed,) = re.findall("`drw-hf (ring key .*?)`", told)
-    assert drw(printed.replace("NAME", "ann").replace("KEY", "ann-key")).exit_code == 0
-    assert drw("label mine probes.txt --key ann-key --output answers-to-ann").exit_code == 0
+    assert "which has a key for every user; say whose is meant with --user NAME" in told
+    assert drw("label mine probes.txt --key ring --user ann --output answers-to-ann").exit_code == 0
 
 
 @pytest.mark.parametrize(("name", "what"), [("nofile.json", "not there"), ("key", "a folder")])

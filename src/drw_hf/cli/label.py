@@ -41,7 +41,7 @@ def label(
     from ..asking.models import load_config, load_model, load_tokenizer
     from ..keys.binding import task_of
     from .next_step import Teacher, command, remember, unused
-    from .passphrases import key_of, marking_for
+    from .passphrases import key_of, key_of_user, marking_for
 
     if output.suffix not in ("", *ENDINGS):
         raise typer.BadParameter(f"--output {output}: expected a folder, or a file that ends in {', '.join(ENDINGS)}")
@@ -49,6 +49,8 @@ def label(
     progress = show_progress()
     its_task = task or task_of(load_config(teacher))
     opened = key_of(teacher, key, passphrase_file)
+    if opened is not None:
+        key_of_user(opened, whose)  # a ring without its user is refused before anything is read
     rows = reading.load(data, its_task, limit)
     model = load_model(teacher, task=its_task, key=opened)
     with resumable(), marking_for(model, opened, whose):

@@ -117,13 +117,7 @@ def probe_suspect(
     questions = [questions[i] for i in asked]
     labelled = {name: [labels[i] for i in asked] for name, labels in labelled.items()}
     recorded = recorded_cut(key.settings)
-    own = recorded and recorded.max_length
-    if own and options["max_length"] not in (None, own):
-        raise InvalidInputError(
-            f"max_length={options['max_length']}: the key was made for texts that are cut after {own} tokens, which "
-            "its commitment covers, and another cut is another test; leave max_length= out"
-        )
-    limit = options["max_length"] or own or _limit(tokenizer, victim)
+    limit = options["max_length"] or (recorded and recorded.max_length) or _limit(tokenizer, victim)
     cut = dataclasses.replace(recorded or Cut(), max_length=limit).by(tokenizer)
     tokens = _encode(questions, tokenizer, cut, key.task)
     label_map = probing.get("label_map") or {}

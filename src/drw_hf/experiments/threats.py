@@ -148,12 +148,7 @@ def knockout(words: Sequence[str], earlier: Callable[[list[tuple[str, str]]], li
     left, n_pairs = list(words), 0
     while len(left) > 1:
         pairs = list(zip(left[::2], left[1::2], strict=False))
-        left, n_pairs = (
-            [
-                *earlier(pairs),
-            ],
-            n_pairs + len(pairs),
-        )
+        left, n_pairs = [*earlier(pairs), *left[2 * len(pairs) :]], n_pairs + len(pairs)
     return left[0], n_pairs
 
 
