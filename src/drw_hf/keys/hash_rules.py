@@ -166,7 +166,7 @@ class RarestRule(_FrequencyRule):
 
     Vocabularies are built by frequency, so a high id is a rare token. This gives about ten times as many distinct
     hash values as ``second``, and common words that a thief prepends to every query do not fix it. One word rarer than
-    all others does: against a thief who may know the rule, take ``keyed``.
+    all others does: against a thief who may know the rule, take ``keyed`` or, better, the mark ``tilt``.
     """
 
     name = "rarest"
