@@ -308,6 +308,15 @@ def test_not_detected_needs_tokens_and_draws_enough_for_both_tests_as_one():
     assert undecided == "undecided" and needed == pytest.approx(4000, abs=1) and "distinct tokens and draws" in why
 
 
+def test_how_many_terms_both_tests_as_one_would_need_follows_the_product():
+    """Twice as many terms like these have the square of the product."""
+    part = ExactTest(0.0, -1.2, -1.0, 0.0, 0.0, 500, 400.0, 0.0, 1.0)
+    both = combined(part, part)
+    _, needed, _ = judge(both, 1e-3, Corrections(), of_both=True)
+    assert needed == pytest.approx(1000 * product_for(math.log(1e-3)) / math.log(1e-2), abs=1)
+    assert fisher(-2.0 * needed / 1000, 0.0) == pytest.approx(-3.0, abs=0.01)
+
+
 # -- the test of a suspect
 
 

@@ -161,7 +161,10 @@ def judge(
         return "detected", None, f"An unrelated model would look this marked with a chance below {level:g}."
     wanted = level / (corrections.keys_tried * corrections.suspects_tested * corrections.looks)
     if corrections.correct(test.log10_p) < math.log10(SUGGESTIVE):
-        needed = math.ceil(tokens_needed(test, wanted) * test.n_tokens)
+        times = tokens_needed(test, wanted)
+        if of_both and test.log10_bound < 0.0:  # what grows with the terms is the log of the product
+            times = product_for(math.log(wanted)) / product_for(test.log10_bound * math.log(10.0))
+        needed = math.ceil(times * test.n_tokens)
         leaning = f"about {needed} {terms} like these would decide (there were {test.n_tokens})."
         return "undecided", needed, f"The answers lean towards the key, but not beyond doubt; {leaning}"
     # What a mark of the smallest effect needs to be found 19 times in 20 (z² = U ln(1 + γ²)), against what there was.
@@ -169,7 +172,7 @@ def judge(
     log_wanted = product_for(math.log(wanted)) if of_both else math.log(wanted)
     least = (math.sqrt(-2.0 * log_wanted) + 1.64) ** 2 / math.log1p(SMALLEST_EFFECT**2)
     if test.n_effective < least:
-        needed = math.ceil(least / max(test.n_effective, 1.0) * test.n_tokens)
+        needed = math.ceil(least / max(test.n_effective, 1.0) * max(test.n_tokens, 1))
         few = f"{test.n_tokens} {terms} are too few to find a faint mark; about {needed} would do."
         return "undecided", needed, few
     each = "token and draw" if of_both else "token"
