@@ -21,6 +21,7 @@ from drw_hf.keys.derivation import MARGIN_DRAWS
 from drw_hf.watermark.cosine import is_marked, periodic_signal, perturb
 from drw_hf.watermark.margin import between, keyed_numbers, swap_chance
 from drw_hf.watermark.tilt import phases, settings_of, signals
+from drw_hf.wording import small_p
 
 IMAGES = Path(__file__).parent / "images"
 INK, MARK, LIGHT, GROUND = "#262626", "#b5232a", "#9a9a9a", "#fcfcfb"
@@ -135,7 +136,7 @@ def draw_margin() -> None:
 
     close = np.flatnonzero(chances > 0.0)[:600]
     lean = rng.normal(0.0, 1.0, len(close)) + 0.8 * (swapped[close] - chances[close])  # of a student
-    law = MarginLaw(lean, chances[close], np.arange(len(close)))
+    law = MarginLaw(lean, chances[close])
     test = law.test(law.statistic(swapped[close]))
     right.hist(law.simulate(20_000, seed=0) / test.sd, bins=60, density=True, color=LIGHT, label="other draws")
     right.axvline(test.statistic / test.sd, color=MARK, ls="--", lw=2, label="the draws in the log")
@@ -167,8 +168,8 @@ def draw_null() -> None:
     axes.text(
         observed + 0.2,
         0.12,
-        f"p = {10**test.log10_p:.0e}, the share of random\nkeys beyond the line; it is\n"
-        f"certainly at most {10**test.log10_bound:.0e}",
+        f"p = {small_p(test.log10_p)}, the share of random\nkeys beyond the line; it is\n"
+        f"certainly at most {small_p(test.log10_bound, up=True)}",
     )
     axes.set(xlabel="test statistic, in standard deviations", ylabel="density", xlim=(-5, observed + 4.2))
     save(figure, "null.svg")

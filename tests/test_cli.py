@@ -29,11 +29,12 @@ from local_tsa import OPENSSL, LocalTSA
 from needles import leaks_in
 from small_models import SPECIAL, draw_labels, make_lively, make_model
 from small_models import make_tokenizer as make_small_tokenizer
+from small_wheel import make_wheel
 
 PASSPHRASE = "seven tin whistles ünder glass"
 PAGE = Path(__file__).parents[1] / "docs" / "cli.md"
 WORDS = [f"word{number}" for number in range(900)]
-COMMANDS = ["demo", "plan", "keygen", "protect", "label", "distill", "detect", "verify", "card", "audit", "reproduce"]
+COMMANDS = "demo plan keygen protect label distill detect report verify card audit reproduce".split()
 TESTED_ELSEWHERE = {"demo", "reproduce"}  # they train for long
 
 
@@ -274,10 +275,14 @@ def test_detect_writes_the_report(story, here, redact):
 def test_the_memory_test_reads_the_labels_that_were_served(here):
     drw("keygen my-classifier --target positive --scope all --tau 1 --epsilon 5 --output hard-key")
     drw("protect my-classifier --key hard-key --label-kind hard --output hard-classifier")
-    assert drw("label hard-classifier queries.csv --key hard-key --output served").exit_code == 0
     line = "detect my-classifier served --key hard-key --victim my-classifier --logged-column teacher_labels --json"
-    found = drw(line)
-    assert json.loads(found.stdout)["statistic"].startswith("drw-memory"), found.output
+    digests = set()
+    for name in ("served", "served.jsonl", "served.csv", "served.parquet"):
+        assert drw(f"label hard-classifier queries.csv --key hard-key --output {name}").exit_code == 0
+        found = drw(line.replace(" served ", f" {name} "))
+        assert json.loads(found.stdout)["statistic"].startswith("drw-memory"), found.output
+        digests.add(json.loads(found.stdout)["probe_digest"])
+    assert len(digests) == 1, "the same log, whatever it was written to"
     unknown = drw(line.replace("teacher_labels", "log"))
     assert unknown.exit_code == 1 and "--logged-column log" in unknown.stderr and "'teacher_probs'" in unknown.stderr
 
@@ -406,7 +411,6 @@ def test_at_a_terminal_keygen_asks_for_the_target_and_twice_for_the_passphrase(h
         ("label tagger queries.jsonl --split test --output new", ["['train']", "--split"]),
         ("label protected queries.jsonl --output new", ["protected", "--key"]),
         ("distill queries.jsonl --student tagger --output new", ["['tokens', 'text']", "drw-hf label"]),
-        ("distill answers --student protected --output new", ["a student is a plain one"]),
         ("distill answers --student tagger --resume --output new", ["no checkpoint"]),
         ("distill answers --student tagger --attack magic --output new", ["no attack 'magic'", "'argmax', 'floor'"]),
         ("detect protected probes.txt --key key --victim tagger", ["protected", "--key"]),
@@ -475,12 +479,12 @@ def test_an_interrupted_label_exits_cleanly_and_goes_on_where_it_stopped(here, m
 
 def test_a_push_carries_the_sealed_key_and_a_pull_finds_it(hub, here):
     drw("keygen my-classifier --target positive --output hub-key")
-    pushed = drw("protect my-classifier --key hub-key --push owner/model --handler --json")
+    wheel = make_wheel(here)
+    pushed = drw(f"protect my-classifier --key hub-key --push owner/model --handler --package {wheel.name} --json")
     assert pushed.exit_code == 0 and "/owner/model/commit/" in json.loads(pushed.stdout)["commit"], pushed.output
     files = hub.files("owner/model")
-    assert {"drw_key.json", "handler.py", "tokenizer.json"} <= set(files) and json.loads(files["drw_key.json"])[
-        "sealed"
-    ]
+    assert {"drw_key.json", "handler.py", "tokenizer.json", wheel.name} <= set(files)
+    assert json.loads(files["drw_key.json"])["sealed"]
     assert not any(PASSPHRASE.encode() in content for content in files.values())
     found = drw("label owner/model few.txt --output pulled --json")  # with the key that lies beside it
     assert found.exit_code == 0 and json.loads(found.stdout)["rows"] == 4, found.output

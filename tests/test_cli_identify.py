@@ -92,6 +92,21 @@ def test_keygen_makes_a_sealed_ring_and_says_nothing_else_of_it(story, here):
     assert list((here / "another").iterdir()) == [here / "another" / "drw_ring.json"]
 
 
+def test_a_ring_and_a_user_stand_for_the_key_of_that_user(story, here):
+    """The model may be the plain one or the one that is served with the ring."""
+    answers = datasets.load_from_disk(here / "answers")["teacher_probs"][:]
+    for model in ("tagger", "served"):
+        assert drw(f"label {model} queries.jsonl --key ring --user ann --output {model}-to-ann").exit_code == 0
+        assert datasets.load_from_disk(here / f"{model}-to-ann")["teacher_probs"][:] == answers
+    assert drw("label served queries.jsonl --key ring --user x --limit 9 --output to-x.jsonl").exit_code == 0
+    others = [json.loads(line)["teacher_probs"] for line in (here / "to-x.jsonl").read_text().splitlines()]
+    assert [[list(word.values()) for word in row] for row in others] != answers[:9], "every user has marks of his own"
+    found = drw("detect student probes.jsonl --key ring --user ann --victim served --output of-ann.json --json")
+    assert json.loads(found.stdout)["key_fingerprint"] == load_ring().key_for("ann").fingerprint
+    assert drw("verify of-ann.json --key ring --user ann").exit_code == 4, "no commitment, and nothing wrong"
+    assert drw("verify of-ann.json --key ring --user x").exit_code == 1
+
+
 @pytest.mark.parametrize("kind", ["", "--ring "])
 def test_neither_a_ring_nor_a_key_is_overwritten_by_keygen(story, kind):
     for folder in ("ring", "ann-key"):
@@ -118,7 +133,7 @@ def test_a_plain_ring_stays_plain_and_a_sealed_one_sealed(here):
 
 
 def test_a_token_is_printed_alone_and_is_the_users(story):
-    found = drw("ring token ring --user ann")
+    found = drw("ring token ring --user ann --users users.txt")
     assert found.stdout == load_ring().token_for("ann") + "\n" and not found.stderr
     assert load_ring().user_of(json.loads(story["token"].stdout)["token"]) == "ann"
 
@@ -335,7 +350,11 @@ def test_a_ring_is_not_made_plain_for_lack_of_a_passphrase(here):
         ("ring prove ring --user ann --users others.txt --output new", ["the very list"]),
         ("ring key ring --user ann --epoch 3 --output new", ["epoch=3 does not exist"]),
         ("keygen tagger --ring --law paper --target B-PER --output new", ["law='direct'"]),
-        ("detect student probes.txt --key ring --victim tagger", ["holds a key ring"]),
+        ("detect student probes.txt --key ring --victim tagger", ["the key ring", "--user NAME"]),
+        ("detect student probes.txt --key ann-key --user ann --victim tagger", ["--user", "a single key"]),
+        ("label served queries.jsonl --key ring --output new", ["the key ring", "--user NAME"]),
+        ("label tagger queries.jsonl --user ann --output new", ["--user", "--key"]),
+        ("label served queries.jsonl --key ring --user ann --epoch 3 --output new", ["epoch=3 does not exist"]),
     ],
 )
 @pytest.mark.parametrize("options", ["", " --json"])
@@ -411,7 +430,7 @@ def test_every_step_of_the_page_and_every_example_runs(tmp_path, monkeypatch):
     assert len(steps) >= 13 and {" ".join(step.split()[:2]) for step in steps} >= {f"ring {name}" for name in RINGS}
     for line in lines:
         found = drw(line)
-        expected = {0, 3, 4} if line.startswith("identify") else {0}
+        expected = {0, 3, 4} if line.startswith(("identify", "detect")) else {0}
         assert found.exit_code in expected, (line, found.output, found.exception)
         assert PASSPHRASE not in found.output
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import math
 import re
 import shlex
 
@@ -62,7 +63,9 @@ def test_the_figures_are_those_of_plan_protection(inside):
     assert len(found["rows"]) == 8
     for row, other in zip(found["rows"], expected.rows, strict=True):
         assert row.pop("label_kind") == other.label_kind
-        assert row == pytest.approx({name: getattr(other, name) for name in row}, rel=1e-4, abs=1e-9)
+        for name, value in row.items():
+            expected_value = getattr(other, name)
+            assert value == (expected_value and pytest.approx(expected_value, rel=1e-4, abs=1e-9)), name
         assert set(row) == {*vars(other), "p_value"} - {"label_kind"}
 
 
@@ -71,11 +74,14 @@ def test_the_table_is_aligned_and_shows_every_row():
     text, rows = drw(line).stdout, document(line)["rows"]
     assert text.startswith("B-PER is the answer to ") and "of 3600 words" in text
     kinds, heads, *body = table_of(text)
-    assert kinds == ["soft labels", "hard labels"] and heads == ["epsilon", "tau", *["cost", "at most", "z", "p"] * 2]
+    figures = ["cost", "at most", "z", "p"]
+    assert kinds == ["soft labels", "hard labels"]
+    assert heads == ["epsilon", "tau", *figures, *figures, "z on the log"]
     assert [line[:2] for line in body] == [["0.1", "0.4"], ["0.1", "0.5"], ["0.25", "0.4"], ["0.25", "0.5"]]
     for words, (soft, hard) in zip(body, zip(rows[::2], rows[1::2], strict=True), strict=True):
         assert words[2] == f"{100 * soft['expected_cost']:.2f} %" and words[4] == f"{soft['z_score']:.1f}"
         assert words[7] == f"{100 * hard['largest_cost']:.2f} %" and words[8] == f"{hard['z_score']:.1f}"
+        assert words[10] == f"{hard['memory_z_least']:.1f}–{hard['memory_z_largest']:.1f}"
     lengths = {len(line) for line in text.split("\n\n")[1].splitlines()}
     assert len(lengths) == 1, "columns stand to the right"
 
@@ -86,7 +92,8 @@ def test_the_recommended_epsilon_reaches_the_p_value_and_is_short():
     assert [row["label_kind"] for row in found["recommended"].values()] == ["soft", "hard"]
     for kind, row in found["recommended"].items():
         assert row["log10_p"] <= -4.0 and len(f"{row['epsilon']:.10g}".lstrip("0.")) <= 2
-        assert f"For p ≤ 0.0001 against a thief with {kind} labels, take epsilon {row['epsilon']:g}: it costs" in text
+        who = f"in a typical student of {kind} labels, by the exact test on text that was never asked"
+        assert f"For p ≤ 1e-4 {who}, take epsilon {row['epsilon']:g}: it costs" in text
     again = drw(f"{line} --tau 0.3 --tau 0.7").stdout
     assert re.search(r"take epsilon [\d.]+ and tau 0\.[37]:", again)
     assert "before you rely on it" in text
@@ -96,9 +103,13 @@ def test_where_none_reaches_it_the_way_out_is_named():
     line = f"plan my-classifier queries.jsonl --target positive --p-value 1e-300 {STUDENT}"
     assert document(line)["recommended"] == {"soft": None, "hard": None}
     text = drw(line).stdout
-    assert "No epsilon up to 1 reaches p ≤ 1e-300 against a thief with hard labels" in text
+    assert "No epsilon up to 1 reaches p ≤ 1e-300 in a typical student of hard labels, by the exact test on" in text
     assert re.search(r"about [\d.]+ times as many distinct tokens would", text)
-    assert "leave out --target" in text and "more text or --hash-rule rarest." in text
+    assert (
+        "leave out --target" in text
+        and "more text, the queries of your log" in text
+        and "or --hash-rule rarest." in text
+    )
     assert "--hash-rule" not in drw(f"{line} --hash-rule rarest").stdout
     assert "nothing of the mark would be copied" in drw(f"{line} --tau 0").stdout
 
@@ -121,11 +132,27 @@ def test_the_target_may_be_a_number_and_the_model_protected(inside):
 
 
 def test_very_small_p_values_are_shown():
-    shown = {0.0: "1", -1.3: "0.05", -12.0: "1.0e-12", -299.5: "3.2e-300", -1234.4: "4.0e-1235"}
-    row = PlanRow(0.2, 0.5, "soft", 0.0, 0.0, 9, 9.0, 1.0, 1.0, 0.0)
+    shown = {0.0: "1", -1.3: "0.05", -12.0: "1e-12", -299.5: "3.2e-300", -1234.4: "4e-1235"}
+    row = PlanRow(0.2, 0.5, "soft", 0.0, 0.0, 9, 9.0, 1.0, 1.0, 1.0, 1.0, 0.0)
     for log10_p, text in shown.items():
-        table = command._table({"class": ["A"]}, [[dataclasses.replace(row, log10_p=log10_p)]])
+        z = math.sqrt(-2.0 * math.log(10.0) * log10_p)
+        table = command._table({"class": ["A"]}, [[dataclasses.replace(row, z_least=z, z_largest=z)]])
         assert table[-1].split()[-1] == text
+
+
+def test_a_plan_says_of_which_test_it_speaks_which_students_it_goes_by_and_what_the_log_is_worth():
+    line = "plan tagger queries.jsonl --target B-PER --epsilon 0.2"
+    found, text = document(line), drw(line).stdout
+    soft, hard = found["rows"]
+    assert found["test"] == "the exact test on text that was never asked" and found["test"] in text
+    assert 0.0 == soft["z_least"] < soft["z_score"] < soft["z_largest"]
+    assert f"0.0–{soft['z_largest']:.1f}" in text and "from the least to the largest of the students" in text
+    assert hard["memory_z_least"] > hard["z_score"] and "Keep a log" in text and "which reaches p ≤ 1e-6" in text
+    asked = document(f"{line} --probed-with queries")
+    assert asked["test"] == "the exact test on the thief's queries" and asked["rows"][1]["z_least"] > 0.0
+    whole = document(f"{line} --scope all")
+    assert whole["rows"][1]["z_score"] > hard["z_score"], "more answers carry it, and students follow further"
+    assert whole["rows"][1]["memory_z"] > hard["memory_z"] and whole["n_tokens"] > found["n_tokens"]
 
 
 # -- all classes
@@ -149,7 +176,7 @@ def test_at_most_five_classes_are_shown_and_the_next_command_runs():
     p, tokens = generator.dirichlet(np.full(9, 0.1), 3000), generator.integers(0, 200, 3000)
     traffic = Traffic(p, tokens, 300, tuple("ABCDEFGHI"), "token")
     ranked = [plan(traffic, MarkSettings(target=target)) for target in range(9)]
-    outcome = command._ranking(ranked, traffic, ["drw-hf", "plan", "my model", "data"])
+    outcome = command._ranking(ranked, traffic, ["drw-hf", "plan", "my model", "data"], "a test")
     assert len(outcome.document["classes"]) == 5 and len(table_of(outcome.text)) == 7
     assert "drw-hf plan 'my model' data --target A" in outcome.text
     text = drw(f"plan my-classifier queries.jsonl --hash-rule rarest {STUDENT}").stdout

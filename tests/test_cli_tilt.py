@@ -6,6 +6,7 @@ import re
 import pytest
 
 from drw_hf import KeyRing, WatermarkKey
+from drw_hf.planning.students import MARGIN
 from needles import leaks_in
 from test_cli import document, drw, save_lively, save_model, write_rows
 
@@ -61,6 +62,11 @@ def test_close_calls_have_a_part_of_the_budget(inside):
     assert "--margin-budget 0.1" in drw(hard.format("undrawn", "hard-undrawn")).stdout, "what would make it stronger"
     planned = drw("plan my-classifier labelled.csv --budget 2 --margin-budget 1").stdout
     assert "hard answers: margin" in planned and "--margin-budget 1 " in planned
+    assert "the margin test of such a student would reach z " in planned
+    log = document("plan my-classifier labelled.csv --budget 2 --margin-budget 1")["log"]
+    assert log["z_score"] == pytest.approx(MARGIN * log["n_drawn"] ** 0.5)
+    assert log["z_least"] < log["z_score"] < log["z_largest"]
+    assert document("plan my-classifier labelled.csv --budget 2")["log"] is None
     for wrong in ("--budget 0.5 --data labelled.csv --margin-budget 0.5", "--margin-budget 0.1"):
         assert drw(f"keygen my-classifier {wrong} --plain --output none").exit_code, wrong
 

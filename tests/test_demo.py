@@ -9,6 +9,10 @@ import math
 import random
 import re
 import shlex
+import shutil
+import stat
+import traceback
+from pathlib import Path
 from types import SimpleNamespace
 
 import datasets
@@ -140,19 +144,46 @@ def test_the_files_that_the_story_names_are_there(played):
             evidence = DetectionResult.load(page.with_name("evidence.json"))
             assert (evidence.suspect, evidence.verdict) == (row["model"], row["verdict"])
             assert evidence.suspects_tested == 3
-    for name in ("protected/config.json", "protected/tokenizer.json", "key/drw_key.json", "next-steps.md"):
+    for name in (
+        "protected/config.json",
+        "protected/tokenizer.json",
+        "key/drw_key.json",
+        "next-steps.md",
+        "model/config.json",
+        "beginner/config.json",
+        "texts/labelled.jsonl",
+    ):
         assert (played.folder / name).is_file()
         assert name.split("/")[0] in played.stdout
 
 
-def test_nothing_of_the_secret_is_written_but_the_sealed_key(played):
-    """Figures and evidence show hash values, as their pages say; secret and passphrase stand nowhere."""
+def test_nothing_of_the_secret_is_written_but_the_sealed_key_and_its_passphrase(played):
+    """Figures and evidence show hash values, as their pages say; the passphrase stands in one file, for its owner."""
     files = {path.relative_to(played.folder): path.read_bytes() for path in played.folder.rglob("*") if path.is_file()}
     files |= {"stdout": played.stdout.encode(), "stderr": played.stderr.encode()}
-    assert not [name for name, data in files.items() if played.passphrase.encode() in data]
+    kept = played.folder / demo_story.PASSPHRASE_FILE
+    assert [name for name, data in files.items() if played.passphrase.encode() in data] == [Path(kept.name)]
+    assert kept.read_text() == f"{played.passphrase}\n" and stat.S_IMODE(kept.stat().st_mode) == 0o600
     found = leaks_in(played.key, [(str(name), data) for name, data in files.items()])
     assert not [(place, what) for place, what in found if not (place.startswith("evidence") and " as text" in what)]
     assert not [what for _, what in found if what.startswith(("secret", "subkey"))]
+
+
+def test_an_error_while_the_key_is_sealed_holds_no_passphrase(tmp_path, monkeypatch):
+    scene = SimpleNamespace(task=SEQUENCE, victim=make_model(SEQUENCE), tokenizer=make_tokenizer())
+    key = WatermarkKey.generate(scene.victim, tokenizer=scene.tokenizer, temperature=1.0)
+
+    def fail(*_, **__):
+        raise OSError("the disk is full")
+
+    monkeypatch.setattr(WatermarkKey, "save_pretrained", fail)
+    with pytest.raises(OSError, match="the disk is full") as caught:
+        demo.protect(scene, key, tmp_path)
+    passphrase = (tmp_path / demo_story.PASSPHRASE_FILE).read_text().strip()
+    frames = [frame for frame, _ in traceback.walk_tb(caught.value.__traceback__)]
+    assert "protect" in [frame.f_code.co_name for frame in frames]
+    ours = [frame for frame in frames if frame.f_code.co_filename != __file__]
+    assert not [frame for frame in ours if passphrase in repr(frame.f_locals)]
 
 
 def test_the_protected_model_is_the_victim_of_the_key(played):
@@ -161,18 +192,61 @@ def test_the_protected_model_is_the_victim_of_the_key(played):
     assert report_in(played.folder)["key_fingerprint"] == played.key.fingerprint
 
 
-def test_the_next_steps_are_commands_that_exist(played, tmp_path, monkeypatch):
-    """MODEL is not there, and that is all that is wrong with them."""
+@pytest.fixture
+def again(played, tmp_path, monkeypatch):
+    """The folder in which a copy of the demo's lies, for somebody who goes on with it."""
+    shutil.copytree(played.folder, tmp_path / "drw-demo", ignore=shutil.ignore_patterns("evidence", "figures"))
     monkeypatch.chdir(tmp_path)
-    page = (played.folder / "next-steps.md").read_text()
-    commands = re.findall(r"^    (drw-hf .*)$", page, flags=re.MULTILINE)
-    assert [command.split()[1] for command in commands] == "keygen protect label distill detect demo".split()
+    monkeypatch.setenv("DRW_PASSPHRASE", "correct horse battery staple")
+    monkeypatch.setattr(sealing, "COST", 2**4)
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+    return tmp_path
+
+
+def run_as_printed(commands):
+    """Every command works; those that judge may find the little text too little."""
+    for command in commands:
+        ran = CliRunner().invoke(app, shlex.split(command, comments=True)[1:])
+        judges = command.split()[1] in ("detect", "verify")
+        assert ran.exit_code in ((0, 3, 4) if judges else (0,)), ran.output
+
+
+def test_the_next_steps_work_as_printed_in_the_folder_of_the_demo(played, again, monkeypatch):
+    monkeypatch.chdir("drw-demo")
+    commands = re.findall(r"^    (drw-hf .*)$", Path("next-steps.md").read_text(), flags=re.MULTILINE)
+    assert [command.split()[1] for command in commands] == "keygen protect label distill detect demo verify".split()
     for command in commands:
         assert command.split()[1] == "demo" or command in played.stdout
-        for name in ("labelled.jsonl", "queries.jsonl", "probes.jsonl"):
-            (tmp_path / name).write_text('{"tokens": ["a"]}\n')
-        ran = CliRunner().invoke(app, shlex.split(command)[1:])
-        assert ran.exit_code == 1 and "Error: " in ran.stderr, ran.output
+    run_as_printed(commands[:5])
+    assert DetectionResult.load("evidence/evidence.json").n_queries == 200
+
+
+def test_the_readme_goes_from_a_model_to_a_verdict(again, monkeypatch, capsys):
+    """With less text than its reader has; what it prints is of the same form as what the page shows."""
+    page = (Path(__file__).parents[1] / "README.md").read_text()
+    example, shown = re.search(r"```python\n(.*?)```\n\n```text\n(.*?)```", page, flags=re.DOTALL).groups()
+    assert len([line for line in example.splitlines() if line.strip()]) <= 20
+    exec(compile(example, "README.md", "exec"), {})
+    printed = capsys.readouterr().out
+
+    def form(text):
+        return [re.sub(r"\d[\d.,]*", "0", line) for line in text.splitlines() if not line.startswith("{")][:3]
+
+    assert form(printed) == form(shown), "the Trainer's own lines left out"
+    for text in (printed, shown):
+        assert re.search(r"^[a-z ]+: p \S+ \(at most \S+\), z \S+, P_snr ", text, flags=re.MULTILINE)
+    monkeypatch.chdir("drw-demo")
+    run_as_printed(re.findall(r"^(drw-hf .*)$", page, flags=re.MULTILINE))
+    assert len(re.findall(r"^drw-hf ", page, flags=re.MULTILINE)) == 6
+
+
+def test_the_evidence_can_be_replayed_as_the_story_says(played, monkeypatch):
+    place, command = re.search(r"^  cd (.*)\n  (drw-hf verify .*)$", played.stdout, flags=re.MULTILINE).groups()
+    monkeypatch.delenv("DRW_PASSPHRASE", raising=False)
+    monkeypatch.chdir(shlex.split(place)[0])
+    found = CliRunner().invoke(app, shlex.split(command)[1:])
+    assert found.exit_code == 4 and "Nothing failed" in found.stdout, found.output
+    assert played.passphrase not in found.output
 
 
 def test_what_did_not_come_as_it_should_is_told():
@@ -184,7 +258,7 @@ def test_what_did_not_come_as_it_should_is_told():
 
 @pytest.mark.parametrize(
     ("log10", "text"),
-    [(0.0, "1"), (-0.2, "0.63"), (-2.5, "0.0032"), (-3.0, "0.001"), (-38.01, "9.8e-39"), (-400.0, "1.0e-400")],
+    [(0.0, "1"), (-0.2, "0.63"), (-2.5, "0.0032"), (-3.0, "0.001"), (-38.01, "9.8e-39"), (-400.0, "1e-400")],
 )
 def test_p_values_are_written_as_people_write_them(log10, text):
     row = {"model": "student", "accuracy": 0.9, "p_snr": 5.0, "log10_p": log10, "verdict": "detected"}

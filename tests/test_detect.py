@@ -9,6 +9,7 @@ import json
 import math
 import os
 import re
+import sys
 
 import numpy as np
 import pytest
@@ -19,9 +20,11 @@ from transformers import BertConfig
 from drw_hf import DetectionResult, WatermarkKey, detect
 from drw_hf.detection import Probe, p_snr
 from drw_hf.detection.statistics.saddlepoint import ExactTest
-from drw_hf.detection.verdict import Corrections, judge
+from drw_hf.detection.tabulate import table_of
+from drw_hf.detection.verdict import Corrections, judge, what_helps
 from drw_hf.errors import (
     AnswerError,
+    ConfigurationError,
     DatasetError,
     DrwError,
     FileNotWrittenError,
@@ -31,6 +34,7 @@ from drw_hf.errors import (
 )
 from drw_hf.watermark.marking import OutputOptions, protect
 from drw_hf.watermark.tokens import Query
+from needles import leaks_in
 from small_models import TAGS
 
 VOCABULARY, SPECIAL = 3000, [0, 1, 2, 3]
@@ -195,6 +199,37 @@ def test_few_tokens_are_undecided():
     rows, clean, innocent, _ = make_case(key, n_rows=3, mark=False)
     found = detect(innocent, rows, key=key, victim=clean)
     assert found.verdict == "undecided" and found.tokens_needed > found.n_tokens
+    log, more, stronger = map(
+        found.explanation.find, ("queries that your service logged", "distinct words", "stronger")
+    )
+    assert 0 < log < more < stronger, "what helps most comes first"
+
+
+def test_who_gave_the_log_already_is_not_asked_for_it():
+    assert "logged" in what_helps(logged=False) and "logged" not in what_helps(logged=True)
+    key = make_key("sequence-classification")
+    rows, clean, innocent, _ = make_case(key, n_rows=3, mark=False)
+    served = [key.labels[int(np.argmax(answer))] for answer in clean]
+    found = detect(innocent, rows, key=key, victim=clean, logged=served)
+    assert found.verdict == "undecided" and "more distinct words" in found.explanation
+    assert "your service logged" not in found.explanation
+
+
+def test_a_result_is_a_row_of_a_table():
+    key = make_key()
+    rows, clean, marked, _ = make_case(key, n_rows=40)
+    found = detect(marked, rows, key=key, victim=clean)
+    (row,) = found.to_frame().to_dict("records")
+    for name in ("verdict", "p_value", "p_bound", "log10_bound", "z_score", "p_snr", "n_probes", "n_tokens"):
+        assert row[name] == getattr(found, name)
+    assert not {"target_label", "frequency", "settings", "hash_values"} & set(row), "nothing of the key"
+    assert leaks_in(key, [("row", repr(row).encode())]) == []
+
+
+def test_a_table_without_pandas_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(ConfigurationError, match="pip install pandas"):
+        table_of([{}])
 
 
 # -- evidence
@@ -330,7 +365,7 @@ def test_a_full_disk_is_told_as_such_and_leaves_what_was_there(tmp_path, monkeyp
     monkeypatch.setattr(os, "fsync", full)
     again = detect(marked, rows, key=key)
     for write in (
-        lambda: again.save(tmp_path / "evidence.json"),
+        lambda: again.save(tmp_path / "again.json"),
         lambda: again.probe.save(tmp_path / "evidence.probe.npz"),
         lambda: again.report(tmp_path / "report"),
     ):

@@ -366,6 +366,17 @@ def test_a_teacher_that_is_asked_in_training_is_cut_as_it_is_elsewhere(tmp_path)
 # -- evaluation
 
 
+def test_rows_without_gold_labels_are_learnt_from_the_teacher_alone(tmp_path):
+    """Files of which one has labels, read together: the other's column is there, and empty."""
+    texts = [["the", "film", "was", "good"], ["a", "dull", "story"]]
+    rows = datasets.Dataset.from_dict({"tokens": texts, "tags": [None, TAGS[:3]]})
+    tagger = make_victim("token-classification")
+    arguments = DistillationArguments(str(tmp_path), max_steps=1, report_to=[], use_cpu=True, disable_tqdm=True)
+    student = make_model("token-classification", seed=2)
+    trainer = DistillationTrainer(student, arguments, tagger, rows, processing_class=make_tokenizer())
+    assert trainer.train().training_loss > 0.0
+
+
 def test_evaluation_against_gold_labels_or_the_teacher(tmp_path, tokenizer):
     task = "token-classification"
     victim, student = make_victim(task), make_student(task)

@@ -184,6 +184,9 @@ def test_the_quick_start_finds_the_student_and_not_the_innocent_model(given, mon
     monkeypatch.setattr(theft, "N_TRAIN", 1000)  # less text than the page's reader has, for the time's sake
     monkeypatch.setattr(theft, "N_UNSEEN", 800)
     monkeypatch.setattr(secrets, "token_bytes", random.Random(0).randbytes)  # the same key every time
+    monkeypatch.delenv("DRW_PASSPHRASE")
+    for name, value in re.findall(r'^\$ export (\w+)="(.*)"$', read("docs/quickstart.md"), flags=re.MULTILINE):
+        monkeypatch.setenv(name, value)  # what the page itself says, and nothing else
     names = run_page("quickstart.md", given)
     assert names["result"].verdict == "detected"
     printed = capsys.readouterr().out
@@ -286,3 +289,11 @@ def test_pages_and_notebooks_import_nothing_that_the_reference_does_not_list():
             continue
         for name in names.split(", "):
             assert re.search(rf":: {module}\.{name}$", reference, flags=re.MULTILINE), f"{module}.{name}"
+
+
+def test_small_probabilities_are_written_in_one_way():
+    """As drw_hf.wording does, ``4e-53``: people read it and scripts parse it. Formulas in TeX are formulas."""
+    pages = [page for page in (ROOT / "docs").rglob("*.md") if "_build" not in page.parts]
+    assert len(pages) > 20
+    for page in [*pages, ROOT / "README.md", *(ROOT / "src").rglob("*.html")]:
+        assert not re.search(r"10⁻|10\^[−-]?\d|10<sup>|\de-\d+\.\d|log₁₀ p", page.read_text()), page

@@ -337,8 +337,8 @@ def test_the_report_of_margins_has_a_row_per_thief_and_its_cost(run, tmp_path):
     assert "| POS, tiny | innocent: gold | 1 | — |" in text and "0.20 ± 0.03" in text
     assert "nan" not in text, "what was not measured has no figure"
     goals = text.partition("## Goals")[2].partition("##")[0]
-    assert "yes: expected 0.20, measured 0.20 ± 0.03" in goals and "**no**: 1 seeds, worst 10^−5.0" in goals
-    assert "**no**: 0 of 1 students (of 1), worst 10^−5.0 (asks)" in goals and "yes: 1.00 of it" in goals
+    assert "yes: expected 0.20, measured 0.20 ± 0.03" in goals and "**no**: 1 seeds, worst 1e-5" in goals
+    assert "**no**: 0 of 1 students (of 1), worst 1e-5 (asks)" in goals and "yes: 1.00 of it" in goals
 
 
 def test_the_report_names_every_student_and_judges_every_goal(run):

@@ -2,6 +2,7 @@
 
 import sys
 
+import numpy as np
 import pytest
 from scipy import stats
 
@@ -9,7 +10,9 @@ from drw_hf.errors import ConfigurationError, JobsFailedError
 from drw_hf.experiments import (
     calibration,
     comparison,
+    draws,
     library,
+    margins_report,
     marks_report,
     recovery,
     threats_report,
@@ -74,7 +77,17 @@ def test_a_library_that_is_missing_is_named_with_the_extra_that_brings_it(monkey
         library("scipy.stats")
 
 
-REPORTS = [calibration, comparison, marks_report, recovery, threats_report, tracing, tradeoff]
+REPORTS = [
+    calibration,
+    comparison,
+    draws,
+    margins_report,
+    marks_report,
+    recovery,
+    threats_report,
+    tracing,
+    tradeoff,
+]
 
 
 @pytest.mark.parametrize("experiment", REPORTS)
@@ -82,3 +95,17 @@ def test_the_tables_in_the_docs_follow_from_the_raw_lines(request, experiment):
     name = experiment.__name__.rpartition(".")[2].removesuffix("_report")
     output = request.config.rootpath / "docs" / "results" / f"{name}.jsonl"
     assert output.with_suffix(".md").read_text() == experiment.report(output)
+
+
+@pytest.mark.parametrize("variants", [calibration.TILT_VARIANTS, calibration.MARGIN_VARIANTS], ids=["tilt", "margin"])
+def test_so_do_those_of_the_calibration_of_tilt_and_of_its_draws(request, variants):
+    name = "tilt" if variants is calibration.TILT_VARIANTS else "margin"
+    output = request.config.rootpath / "docs" / "results" / f"calibration-{name}.jsonl"
+    assert output.with_suffix(".md").read_text() == calibration.tilt_report(output, variants)
+    for record in read_lines(output):
+        for variant in variants:
+            p = np.array(record[variant]["p_values"])
+            # Where hardly anything was drawn, the product of two p-values is rather too large than too small.
+            side = "greater" if variant.startswith("both") else "two-sided"
+            assert stats.kstest(p, "uniform", alternative=side).pvalue > 1e-4, f"{record['model']}: {variant}"
+            assert np.mean(np.array(record[variant]["p_bounds"]) <= 0.05) <= 0.05

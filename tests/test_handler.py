@@ -8,21 +8,21 @@ import subprocess
 import sys
 import threading
 import traceback
+import zipfile
 from pathlib import Path
 
 import pytest
 import transformers
 from huggingface_hub import HfApi, snapshot_download
 from packaging.requirements import Requirement
-from packaging.version import Version
 from transformers import pipeline
 
-import drw_hf
 from drw_hf import WatermarkKey
-from drw_hf.errors import DrwError
+from drw_hf.errors import ConfigurationError, DrwError
 from drw_hf.hub.handler import handler_files
 from drw_hf.keys.files import KEY_FILE
 from small_models import MARKS, make_key, make_model, make_tokenizer, make_victim
+from small_wheel import make_wheel
 
 PASSPHRASE = "correct horse battery staple"
 TEXTS = [
@@ -33,6 +33,7 @@ TEXTS = [
     "quite funny and bright",
 ]
 SEQUENCE, TOKEN = "sequence-classification", "token-classification"
+ADDRESS = "https://host/drw_hf-1.0-py3-none-any.whl"
 TASKS = {SEQUENCE: "text-classification", TOKEN: "token-classification"}
 
 
@@ -421,13 +422,72 @@ def test_neither_logs_nor_streams_nor_environment_hold_passphrase_or_secret(
         assert needle not in said
 
 
-def test_the_files_are_the_handler_and_what_it_needs():
+# -- what is pushed, and what it installs
+
+
+def requirements_in(text):
+    return [Requirement(line) for line in text.decode().splitlines() if line and not line.startswith("#")]
+
+
+def test_without_a_package_the_files_name_nothing_that_a_stranger_could_register():
     files = handler_files()
     assert set(files) == {"handler.py", "requirements.txt"}
     compile(files["handler.py"], "handler.py", "exec")
-    requirement = Requirement(files["requirements.txt"].decode().strip())
-    assert requirement.name == "drw_hf" and files["requirements.txt"].endswith(b"\n")
-    assert requirement.specifier.contains(Version(drw_hf.__version__).base_version)
+    assert requirements_in(files["requirements.txt"]) == []
+    assert "register" in files["requirements.txt"].decode() and b"drw_hf @ https://" in files["requirements.txt"]
+
+
+@pytest.mark.parametrize("address", ["https://host/drw_hf-1-py3-none-any.whl", "git+ssh://git@host/drw_hf.git@1a2b"])
+def test_an_address_is_what_the_endpoint_installs(address):
+    (requirement,) = requirements_in(handler_files(address)["requirements.txt"])
+    assert requirement.name == "drw_hf" and requirement.url == address
+
+
+def test_pip_installs_the_wheel_that_was_pushed_along_and_no_other(tmp_path):
+    (tmp_path / "dist").mkdir()
+    wheel = make_wheel(tmp_path / "dist")
+    for name, content in handler_files(wheel).items():
+        (tmp_path / name).write_bytes(content)
+    command = [sys.executable, "-m", "pip", "install", "--no-index", "--no-cache-dir", "--target", tmp_path / "place"]
+    settings = {**os.environ, "HF_MODEL_DIR": str(tmp_path)}  # as the inference toolkit has it
+    run = [*map(str, command), "-r", str(tmp_path / "requirements.txt")]
+    done = subprocess.run(run, env=settings, capture_output=True, text=True)
+    assert done.returncode == 0 and (tmp_path / "place" / "told.py").exists(), done.stderr
+    with zipfile.ZipFile(tmp_path / wheel.name, "a") as changed:
+        changed.writestr("more.py", "")
+    done = subprocess.run(run, env=settings, capture_output=True, text=True)
+    assert done.returncode != 0 and "DO NOT MATCH THE HASHES" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("package", "problem"),
+    [
+        ("drw_hf", "not named as a wheel"),
+        ("drw_hf>=0.1", "not named as a wheel"),
+        ("other-1.0-py3-none-any.whl", "not named as a wheel"),
+        ("drw_hf-1.0-py3-none-any.whl", "does not exist"),
+        ("http://host/drw_hf-1.0-py3-none-any.whl", "no address to install from safely"),
+        ("https://host/a.whl\nother", "no address to install from safely"),
+        ("file:///drw_hf-1.0-py3-none-any.whl", "no address to install from safely"),
+    ],
+)
+def test_a_package_that_is_no_safe_place_is_refused(package, problem):
+    with pytest.raises(ConfigurationError, match=problem) as caught:
+        handler_files(package)
+    assert "expected the path of a wheel" in str(caught.value)
+
+
+def test_a_file_that_only_looks_like_a_wheel_is_refused(tmp_path):
+    (tmp_path / "drw_hf-1.0-py3-none-any.whl").write_text("no archive")
+    with pytest.raises(ConfigurationError, match="is not a wheel"):
+        handler_files(tmp_path / "drw_hf-1.0-py3-none-any.whl")
+
+
+@pytest.mark.parametrize("scheme", ["https", "http", "git+https"])
+def test_an_address_with_a_password_is_refused_and_not_repeated(scheme):
+    with pytest.raises(ConfigurationError, match="user name or password") as caught:
+        handler_files(f"{scheme}://me:hunter2@host/drw_hf-1.0-py3-none-any.whl")
+    assert "hunter2" not in str(caught.value)
 
 
 # -- from the Hub
@@ -437,7 +497,7 @@ def test_the_files_are_the_handler_and_what_it_needs():
 def test_a_pushed_repository_serves_with_the_handler_it_carries(hub, tmp_path, mode, monkeypatch):
     victim = make_victim()
     options = {"plain": {}, "sealed": {"passphrase": PASSPHRASE}, "elsewhere": {"key_repo_id": "owner/keys"}}
-    victim.push_to_hub("owner/model", tokenizer=make_tokenizer(), handler=True, **options[mode])
+    victim.push_to_hub("owner/model", tokenizer=make_tokenizer(), handler=True, package=ADDRESS, **options[mode])
     if mode != "sealed":
         monkeypatch.delenv("DRW_PASSPHRASE")
     folder = Path(snapshot_download("owner/model", local_dir=tmp_path / "repository"))
@@ -445,7 +505,9 @@ def test_a_pushed_repository_serves_with_the_handler_it_carries(hub, tmp_path, m
 
 
 def test_a_handler_whose_key_cannot_be_had_does_not_start(hub, tmp_path):
-    make_victim().push_to_hub("owner/model", tokenizer=make_tokenizer(), handler=True, key_repo_id="owner/keys")
+    make_victim().push_to_hub(
+        "owner/model", tokenizer=make_tokenizer(), handler=True, package=ADDRESS, key_repo_id="owner/keys"
+    )
     HfApi().delete_repo("owner/keys")
     folder = Path(snapshot_download("owner/model", local_dir=tmp_path / "repository"))
     with pytest.raises(Exception, match="owner/keys"):

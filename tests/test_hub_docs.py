@@ -11,6 +11,7 @@ from drw_hf import WatermarkedModelForSequenceClassification
 from drw_hf.keys import RarestRule
 from local_tsa import OPENSSL, LocalTSA
 from small_models import make_key, make_model, make_tokenizer, make_victim
+from small_wheel import make_wheel
 
 PAGE = (Path(__file__).parents[1] / "docs" / "hub.md").read_text(encoding="utf-8")
 PASSPHRASE = "correct horse battery staple"
@@ -53,14 +54,16 @@ def test_the_table_lists_every_file_of_a_push_in_every_mode(hub, tmp_path):
     with LocalTSA(tmp_path / "tsa").running() as tsa:
         for column, options in enumerate(modes, start=1):
             repo = f"owner/model{column}"
-            victim.push_to_hub(repo, tokenizer=tokenizer, handler=True, timestamp_url=tsa.url, **options)
+            endpoint = {"handler": True, "package": make_wheel(tmp_path)}
+            victim.push_to_hub(repo, tokenizer=tokenizer, **endpoint, timestamp_url=tsa.url, **options)
             listed = {
                 name.replace("<fingerprint>", key.fingerprint)
                 for names, *cells, _ in table
-                for name in re.findall(r"`([\w./<>]+)`", names)
+                for name in re.findall(r"`([\w./<>-]+)`", names)
                 if cells[column - 1] != "–"
             }
-            assert set(hub.files(repo)) - {".gitattributes"} == listed, options
+            found = {name.replace("-1.0-", "-<version>-") for name in hub.files(repo)}
+            assert found - {".gitattributes"} == listed, options
     assert set(hub.files("owner/keys")) - {".gitattributes"} == {
         f"{key.fingerprint}/drw_key.json",
         f"{key.fingerprint}/drw_key.safetensors",

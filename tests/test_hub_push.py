@@ -30,6 +30,7 @@ from drw_hf.keys import RarestRule
 from local_tsa import OPENSSL, LocalTSA
 from needles import leaks_in
 from small_models import make_key, make_model, make_tokenizer, make_victim
+from small_wheel import make_wheel
 
 PASSPHRASE = "correct horse battery staple"
 MODEL = "owner/model"
@@ -104,11 +105,13 @@ def test_without_its_key_the_commitment_is_pushed_alone(hub):
     assert not leaks_in(victim.key, hub.everything())
 
 
-def test_tokenizer_handler_and_arrays_are_pushed_along(hub, upload_path):
+def test_tokenizer_handler_and_arrays_are_pushed_along(hub, upload_path, tmp_path):
     tokenizer, model = make_tokenizer(), make_model()
     key = make_key(model, tokenizer=tokenizer, hash_rule=RarestRule(np.arange(64.0)))
     victim = make_victim(model=model, key=key)
-    victim.push_to_hub(MODEL, passphrase=PASSPHRASE, tokenizer=tokenizer, handler=True, tags=["finance"])
+    wheel = make_wheel(tmp_path)
+    options = {"passphrase": PASSPHRASE, "tokenizer": tokenizer, "tags": ["finance"]}
+    victim.push_to_hub(MODEL, handler=True, package=wheel, **options)
     files = hub.files(MODEL)
     assert set(files) == WEIGHTS | commitments_of(key, "txt") | {
         "drw_key.json",
@@ -117,7 +120,9 @@ def test_tokenizer_handler_and_arrays_are_pushed_along(hub, upload_path):
         "tokenizer_config.json",
         "handler.py",
         "requirements.txt",
+        wheel.name,
     }
+    assert files[wheel.name] == wheel.read_bytes() and wheel.name in files["requirements.txt"].decode()
     assert "finance" in files["README.md"].decode()
     assert not leaks_in(key, hub.everything())
 
@@ -537,16 +542,59 @@ def test_a_key_file_that_tells_nothing_counts_as_another_key(hub, content):
     assert WatermarkKey.from_pretrained(KEYS) == key
 
 
-def test_the_owners_requirements_and_handler_are_not_taken_away(hub):
-    HfApi().create_repo(MODEL, private=True)
-    HfApi().upload_file(repo_id=MODEL, path_in_repo="requirements.txt", path_or_fileobj=b"numpy\ndrw-hf==0.0.1\n")
+def requirements_after_a_push(hub, before, **options):
+    HfApi().create_repo(MODEL, private=True, exist_ok=True)
+    HfApi().upload_file(repo_id=MODEL, path_in_repo="requirements.txt", path_or_fileobj=before)
+    make_victim().push_to_hub(MODEL, handler=True, replace_key=True, **options)
+    return hub.files(MODEL)["requirements.txt"].decode()
+
+
+def test_a_pushed_handler_never_names_a_package_that_a_stranger_could_register(hub):
+    """An earlier version wrote the bare name, and a push without package= takes that away, too."""
+    for before in (b"", b"drw_hf>=0.1.0.dev0\n", b"numpy\nDRW-hf==0.0.1 ; python_version > '3'"):
+        with pytest.warns(UserWarning, match="installs drw_hf from, and the endpoint will not start"):
+            found = requirements_after_a_push(hub, before)
+        lines = [line for line in found.splitlines() if not line.startswith("#")]
+        assert lines == (["numpy"] if b"numpy" in before else [])
+        with pytest.warns(UserWarning, match="where the endpoint installs"):
+            assert requirements_after_a_push(hub, found.encode()) == found, "what is written is written once"
+
+
+@pytest.mark.parametrize(
+    "place",
+    ["drw_hf @ git+https://host/drw_hf@1a2b", "/opt/drw_hf-1.0-py3-none-any.whl", "drw-hf @ https://host/a.whl"],
+)
+def test_the_place_that_an_owner_filled_in_stays_until_another_is_given(hub, place):
+    assert requirements_after_a_push(hub, f"numpy\n{place}\n".encode()) == f"numpy\n{place}\n"
+    other = "https://other/drw_hf-2.0-py3-none-any.whl"
+    found = requirements_after_a_push(hub, f"{place}\nnumpy".encode(), package=other)
+    assert found == f"numpy\ndrw_hf @ {other}\n"
+
+
+def test_a_newer_wheel_takes_the_place_of_the_older_one(hub, tmp_path):
+    old, new = make_wheel(tmp_path, "1.0"), make_wheel(tmp_path, "2.0")
     victim = make_victim()
-    victim.push_to_hub(MODEL, handler=True)
-    lines = hub.files(MODEL)["requirements.txt"].decode().split()
-    assert lines[0] == "numpy" and len(lines) == 2 and lines[1].startswith("drw_hf>=")
+    victim.push_to_hub(MODEL, handler=True, package=old)
+    victim.push_to_hub(MODEL, handler=True)  # what was given stays
+    assert old.name in hub.files(MODEL) and old.name in hub.files(MODEL)["requirements.txt"].decode()
+    victim.push_to_hub(MODEL, handler=True, package=str(new))
+    assert {name for name in hub.files(MODEL) if name.endswith(".whl")} == {new.name}
+    (line,) = hub.files(MODEL)["requirements.txt"].decode().splitlines()
+    assert new.name in line
+
+
+def test_a_package_that_cannot_be_used_is_refused_before_anything_is_uploaded(hub):
+    for options, problem in (({"handler": True, "package": "drw_hf"}, "wheel"), ({"package": "x"}, "handler=True")):
+        with pytest.raises(ConfigurationError, match=problem):
+            make_victim().push_to_hub(MODEL, **options)
+    assert not hub.repo_exists(MODEL)
+
+
+def test_a_handler_of_the_owners_is_not_taken_away(hub):
+    HfApi().create_repo(MODEL, private=True)
     HfApi().upload_file(repo_id=MODEL, path_in_repo="handler.py", path_or_fileobj=b"class EndpointHandler: ...")
     with pytest.raises(ConfigurationError, match=r"handler\.py of its own"):
-        victim.push_to_hub(MODEL, handler=True)
+        make_victim().push_to_hub(MODEL, handler=True)
 
 
 @pytest.mark.parametrize("kind", ["txt", "tsr"])

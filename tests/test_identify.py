@@ -292,6 +292,16 @@ def test_more_leakers_than_are_ranked_are_all_named(ring):
     leakers = ["user-3", "user-4", "user-5"]
     found = search(make_probe(ring, *leakers, n_rows=300), ring, USERS[:50], top=1)
     assert {finding.user for finding in found.leakers} == set(leakers) and len(found.ranking) == 1
+    table = found.to_frame()
+    assert set(table["user"]) == set(leakers) and table["named"].all(), "they are all in the table"
+
+
+def test_a_table_has_a_row_for_every_ranked_user(ring, probe):
+    found = search(probe, ring, USERS[:50])
+    table = found.to_frame()
+    assert table["user"].tolist() == [one.user for one in found.ranking]
+    assert table["named"].sum() == len(found.leakers) and table["z_score"].is_monotonic_decreasing
+    assert table["p_corrected"].tolist() == [one.p_corrected for one in found.ranking]
 
 
 def test_nobody_is_named_for_an_innocent_suspect(marked):

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import multiprocessing
 import os
 import stat
 import traceback
@@ -13,9 +14,9 @@ from hypothesis import strategies as st
 
 from drw_hf import WatermarkKey
 from drw_hf.errors import DrwError, KeyFileError, WrongPassphraseError
-from drw_hf.keys import HashRule, KeyedRule, RarestRule, SecondRule, register_hash_rule, sealing
+from drw_hf.keys import HashRule, KeyedRule, RarestRule, SecondRule, files, register_hash_rule, sealing
 from drw_hf.keys.hash_rules import RULES
-from small_models import make_key, make_model
+from small_models import make_key, make_model, make_victim
 
 PASSPHRASE = "correct horse battery staple"
 
@@ -274,6 +275,118 @@ def test_a_crash_between_the_two_files_of_a_resave_loses_nothing(tmp_path, monke
             key.save_pretrained(tmp_path, passphrase=after)
     assert WatermarkKey.from_pretrained(tmp_path, passphrase=before) == key
     assert {path.name for path in tmp_path.iterdir()} == {"drw_key.json", "drw_key.safetensors"}
+
+
+# -- what a killed process leaves behind
+
+
+def save_slowly(path, line):
+    """Write a plain key's file, say so before it is renamed, and wait until told to go on."""
+    real_replace = os.replace
+
+    def wait_and_replace(source, target):
+        line.send("written")
+        line.recv()
+        real_replace(source, target)
+
+    os.replace = wait_and_replace
+    files.write_atomically(path, b'{"sealed": false, "key": "the secret"}')
+
+
+@pytest.fixture
+def writer(tmp_path):
+    """Another process that is about to rename what it wrote into the folder ``keys``, and the line to it."""
+    context = multiprocessing.get_context("fork")
+    line, its_line = context.Pipe()
+    process = context.Process(target=save_slowly, args=(tmp_path / "keys" / "drw_key.json", its_line))
+    process.start()
+    assert line.poll(60) and line.recv() == "written"
+    yield process, line
+    process.kill()
+    process.join()
+
+
+def leftovers(folder):
+    return [path for path in folder.iterdir() if path.name.endswith(".tmp")]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="files are locked as POSIX has it")
+def test_what_a_killed_save_left_is_seen_beside_a_model_and_gone_with_the_next_save(tmp_path, writer):
+    (process, _), folder = writer, tmp_path / "keys"
+    process.kill()
+    process.join()
+    assert b"the secret" in leftovers(folder)[0].read_bytes()
+    for place in (folder, folder / "checkpoint-5", tmp_path):
+        with pytest.raises(KeyFileError, match="did not end"):
+            make_victim().save_pretrained(place)
+    KEYS["direct"]().save_pretrained(folder, passphrase=PASSPHRASE)
+    assert leftovers(folder) == []
+    make_victim().save_pretrained(folder)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="files are locked as POSIX has it")
+def test_a_temporary_file_that_another_process_is_writing_stays(tmp_path, writer):
+    (process, line), folder = writer, tmp_path / "keys"
+    KEYS["direct"]().save_pretrained(folder, passphrase=PASSPHRASE)
+    assert len(leftovers(folder)) == 1
+    with pytest.raises(KeyFileError, match="did not end"):
+        make_victim().save_pretrained(folder)
+    line.send("go on")
+    process.join(60)
+    assert process.exitcode == 0 and leftovers(folder) == []
+    assert b"the secret" in (folder / "drw_key.json").read_bytes()
+
+
+@pytest.mark.skipif(os.name != "posix", reason="files are locked as POSIX has it")
+def test_a_file_taken_for_a_leftover_before_it_was_locked_is_written_under_another_name(tmp_path, monkeypatch):
+    lock, taken = files._lock, []
+
+    def lock_late(descriptor):
+        if not taken:
+            taken.extend(leftovers(tmp_path))
+            taken[0].unlink()
+        return lock(descriptor)
+
+    monkeypatch.setattr(files, "_lock", lock_late)
+    files.write_atomically(tmp_path / "file", b"content")
+    assert len(taken) == 1 and (tmp_path / "file").read_bytes() == b"content" and leftovers(tmp_path) == []
+
+
+def test_files_that_only_look_alike_are_left_alone(tmp_path):
+    names = [".tmp", ".drw_key.json.tmp", ".mine.0123456789abcdef.tmp", "drw_key.json.0123456789abcdef.tmp"]
+    for name in names:
+        (tmp_path / name).write_text("mine")
+    KEYS["direct"]().save_pretrained(tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {*names, "drw_key.json"}
+
+
+def test_a_leftover_of_a_sealed_key_may_lie_beside_a_model_if_it_is_whole(tmp_path):
+    KEYS["direct"]().save_pretrained(tmp_path, passphrase=PASSPHRASE)
+    content = (tmp_path / "drw_key.json").read_bytes()
+    left = tmp_path / ".drw_key.json.0123456789abcdef.tmp"
+    left.write_bytes(content)
+    files.refuse_model_beside_plain_key(tmp_path)
+    left.write_bytes(content[:-10])
+    with pytest.raises(KeyFileError, match="did not end"):
+        files.refuse_model_beside_plain_key(tmp_path)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="anybody may make symbolic links there")
+def test_symbolic_links_hide_neither_a_model_nor_a_plain_key(tmp_path):
+    model, aside = tmp_path / "out" / "checkpoint-5", tmp_path / "aside"
+    model.mkdir(parents=True)
+    aside.mkdir()
+    (model / "config.json").write_text("{}")
+    (tmp_path / "link").symlink_to(model)
+    (aside / "to-key").symlink_to(model / "key")
+    for place in (tmp_path / "link", tmp_path / "link" / "key", aside / "to-key"):
+        with pytest.raises(KeyFileError, match="holds a model"):
+            KEYS["direct"]().save_pretrained(place)
+    KEYS["direct"]().save_pretrained(aside / "key")
+    (model.parent / "within").symlink_to(aside)
+    for place in (model.parent, model, tmp_path / "link"):
+        with pytest.raises(KeyFileError, match="plain key"):
+            files.refuse_model_beside_plain_key(place)
 
 
 def test_another_key_is_never_replaced(tmp_path):

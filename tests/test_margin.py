@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from drw_hf import KeyRing, WatermarkedModelForSequenceClassification, WatermarkKey, detect
 from drw_hf.detection import Probe
 from drw_hf.detection.statistics import STATISTICS, TestOptions
-from drw_hf.detection.statistics.margin import MarginLaw, close_calls_of, leanings
+from drw_hf.detection.statistics.margin import MarginLaw, close_calls_of, margin_finding
 from drw_hf.detection.statistics.saddlepoint import ExactTest, z_of_log_p
 from drw_hf.detection.statistics.tilt_and_margin import combined, fisher, product_for
 from drw_hf.detection.verdict import Corrections, describe_log, judge
@@ -238,13 +238,12 @@ def test_a_margin_that_is_none_is_refused(value):
 # -- the law
 
 
-def made_up_law(seed=0, n=300, n_messages=120):
+def made_up_law(seed=0, n=300):
     rng = np.random.default_rng(seed)
-    r, chances, numbers = rng.normal(size=n), 0.5 * rng.random(n), rng.integers(0, n_messages, n)
-    return MarginLaw(r, chances, numbers)
+    return MarginLaw(rng.normal(size=n), rng.random(n))
 
 
-def test_the_law_is_that_of_simulated_draws_also_where_answers_share_one():
+def test_the_law_is_that_of_simulated_draws():
     law = made_up_law()
     samples = law.simulate(40000, seed=1)
     test = law.test(2.0 * law.test(0.0).sd)
@@ -256,11 +255,12 @@ def test_the_law_is_that_of_simulated_draws_also_where_answers_share_one():
         assert found.p_value == pytest.approx(share, rel=0.15) and share <= found.p_bound
 
 
-def test_answers_of_one_message_counted_apart_would_be_too_sure():
-    """What the law is for: with one draw for two answers the variance is not that of two draws."""
-    r, chances = np.ones(200), np.full(200, 0.5)
-    shared, apart = (MarginLaw(r, chances, numbers).test(0.0).sd for numbers in (np.arange(200) // 2, np.arange(200)))
-    assert shared == pytest.approx(math.sqrt(2.0) * apart)
+def test_where_every_draw_went_the_way_of_the_suspect_the_bound_is_the_chance_of_that():
+    """T at the end of its reach; chances of 0 and 1 take part in nothing."""
+    law = MarginLaw(np.ones(20), np.full(20, 0.25))
+    assert law.test(law.statistic(np.ones(20))).log10_bound == pytest.approx(20 * math.log10(0.25), rel=1e-4)
+    certain = MarginLaw([1.0, 1.0, 1.0], [0.0, 1.0, 0.5])
+    assert certain.test(0.0).sd == 0.5 and np.isfinite(certain.cumulants(3.0)).all()
 
 
 def test_cumulants_are_derivatives():
@@ -306,6 +306,15 @@ def test_not_detected_needs_tokens_and_draws_enough_for_both_tests_as_one():
     assert verdict_with(1.01 * least)[0] == "not detected" and "per token and draw" in verdict_with(1.01 * least)[2]
     undecided, needed, why = verdict_with(0.5 * least)
     assert undecided == "undecided" and needed == pytest.approx(4000, abs=1) and "distinct tokens and draws" in why
+
+
+def test_how_many_terms_both_tests_as_one_would_need_follows_the_product():
+    """Twice as many terms like these have the square of the product."""
+    part = ExactTest(0.0, -1.2, -1.0, 0.0, 0.0, 500, 400.0, 0.0, 1.0)
+    both = combined(part, part)
+    _, needed, _ = judge(both, 1e-3, Corrections(), of_both=True)
+    assert needed == pytest.approx(1000 * product_for(math.log(1e-3)) / math.log(1e-2), abs=1)
+    assert fisher(-2.0 * needed / 1000, 0.0) == pytest.approx(-3.0, abs=0.01)
 
 
 # -- the test of a suspect
@@ -381,7 +390,7 @@ def test_a_log_of_something_else_is_pointed_out():
     probe = made_up_probe(SENTENCES, key)
     other = dataclasses.replace(probe, logged=np.random.default_rng(0).integers(0, 4, len(probe.rows)))
     result = detect(other, key=key)
-    assert "the log may be of another key" in result.explanation
+    assert "the log is of another key, model or cut, or was altered" in result.explanation
     checks = {check.name: check.status for check in verify_evidence(result, key=key).checks}
     assert checks["the log says what was drawn"] == "open"
 
@@ -402,6 +411,23 @@ def test_a_reference_that_leans_after_or_against_the_draws_is_refused():
     assert detect(dataclasses.replace(probe, reference=innocent), key=key).verdict != "detected"
 
 
+def test_a_reference_made_of_the_suspects_answers_is_told_by_what_the_test_says_without_it():
+    """It leans against the draws by so little that no test of it alone can tell; an innocent then looks marked."""
+    key = margin_key(TAGS)
+    probe = made_up_probe(TAGS, key)
+    calls = close_calls_of(probe, key)
+    crafted = np.log(probe.suspect.astype(np.float64))
+    crafted[calls.items, calls.lower] -= 0.01 * (calls.drawn - calls.chances)
+    crafted = np.exp(crafted)
+    crafted = (crafted / crafted.sum(axis=1, keepdims=True)).astype(np.float32)
+    framed = detect(dataclasses.replace(probe, reference=crafted), key=key)
+    assert framed.verdict == "detected" and detect(probe, key=key).verdict != "detected"
+    assert "Without the reference the same test has z" in framed.explanation
+    assert "the verdict rests on the reference: ask who made it" in framed.explanation
+    checked = verify_evidence(framed, key=key)
+    assert not checked.failed and any("not made from the suspect's answers" in each for each in checked.not_checked)
+
+
 def repeated(probe, texts):
     """A probe of sentences with some of its texts asked once more."""
     ids = [probe.input_ids[probe.offsets[text] : probe.offsets[text + 1]] for text in texts]
@@ -415,20 +441,21 @@ def repeated(probe, texts):
     )
 
 
-def test_answers_of_one_message_count_once_however_often_it_was_asked():
-    """Of an innocent: who asks a hundred times more where the draw went its way shows no more than before."""
+def test_of_answers_that_share_a_draw_the_first_counts_whatever_is_asked_later():
+    """Of an innocent: who asks again a hundred times because of an answer, right or wrong, changes nothing."""
     key = margin_key()
     probe = made_up_probe(SENTENCES, key)
-    test = STATISTICS.get("drw-margin-1").test
     calls = close_calls_of(probe, key)
-    agrees = calls.items[probe.suspect[calls.items].argmax(1) == calls.answers[calls.items]]
-    often = repeated(probe, np.repeat(agrees, 100))
-    again = close_calls_of(often, key)
-    assert again.numbers.max() == calls.numbers.max(), "no message more"
-    once, many = (test(one, key, TestOptions()).test for one in (probe, often))
-    assert abs(many.z_score - once.z_score) < 0.5
-    added_up = MarginLaw(leanings(often, again, "probabilities"), again.chances, again.numbers)
-    assert added_up.test(added_up.statistic(again.drawn)).z_score > once.z_score + 3.0, "added up they would"
+    agrees = probe.suspect[calls.items].argmax(1) == calls.answers[calls.items]
+    once = margin_finding(probe, key, "probabilities")
+    for some in (calls.items[agrees], calls.items[~agrees]):
+        often = repeated(probe, np.repeat(some, 100))
+        again = close_calls_of(often, key)
+        np.testing.assert_array_equal(again.items, calls.items)
+        assert again.n_drawn == calls.n_drawn + 100 * len(some)
+        assert margin_finding(often, key, "probabilities").test == once.test
+    once, twice = (MarginLaw(np.ones(n), np.full(n, 0.5)).test(n / 10) for n in (100, 200))
+    assert twice.z_score == pytest.approx(math.sqrt(2.0) * once.z_score, rel=0.05), "counted twice it would be surer"
 
 
 @pytest.mark.parametrize("task", TASKS)
@@ -439,10 +466,18 @@ def test_a_suspect_that_says_what_the_victim_says_has_no_leanings(task):
 
 
 @pytest.mark.parametrize(
-    ("n", "wrong", "said"), [(500, 3, "last digits"), (500, 4, "altered"), (10000, 40, "last digits")]
+    ("drawn", "wrong", "undrawn", "said"),
+    [
+        (90, 3, 0, "last digits"),
+        (90, 4, 0, "altered"),
+        (9000, 40, 0, "last digits"),
+        (9000, 50, 0, "altered"),
+        (9000, 4, 4, "altered"),
+    ],
 )
-def test_a_few_answers_may_differ_by_rounding(n, wrong, said):
-    assert said in describe_log({"n_logged": n, "n_mismatches": wrong, "n_drawn": 9})
+def test_a_few_draws_may_differ_by_rounding_and_hardly_any_other_answer(drawn, wrong, undrawn, said):
+    counted = {"n_logged": 10000, "n_drawn": drawn, "n_mismatches": wrong, "n_undrawn_mismatches": undrawn}
+    assert said in describe_log(counted) and "(dtype)" in describe_log(counted)
 
 
 def test_rows_of_which_some_have_a_margin_are_served_as_each_alone():
@@ -491,6 +526,24 @@ def test_what_the_test_needs_is_asked_for():
         detect(dataclasses.replace(probe, logged=None), key=plain, logged=["a"])
 
 
+@pytest.mark.parametrize("logged", [["negative"], [("a", "b", "c")], {"a": "b"}, "ab", [1, 2], []])
+def test_a_log_without_texts_must_be_pairs(logged):
+    with pytest.raises(InvalidInputError, match=r"a list of \(text, served\) pairs"):
+        detect(lambda texts: texts, key=margin_key(), logged=logged)
+
+
+@pytest.mark.parametrize("change", ["nan victim", "nan suspect", "short log", "unknown label"])
+def test_a_probe_that_does_not_hold_together_is_refused(change):
+    key = margin_key()
+    probe = made_up_probe(SENTENCES, key)
+    array = {"nan victim": probe.victim, "nan suspect": probe.suspect}.get(change, probe.logged).copy()
+    array[0] = 9 if change == "unknown label" else array[0] if change == "short log" else np.nan
+    array = array[:-1] if change == "short log" else array
+    name = change.split()[1] if change.startswith("nan") else "logged"
+    with pytest.raises(InvalidInputError, match="does not hold together"):
+        detect(dataclasses.replace(probe, **{name: array}), key=key)
+
+
 def test_a_result_with_parts_is_saved_replayed_and_reported(tmp_path):
     key = margin_key(TAGS)
     result = detect(made_up_probe(TAGS, key, follows=0.7), key=key, simulated_keys=50)
@@ -531,8 +584,15 @@ def test_by_their_logs_the_user_is_named_whose_answers_were_learnt():
     assert found.leakers == ("bob",) and list(found.results) == ["bob", "ann"] and found.n_corrected == 3
     assert found.results["bob"].keys_tried == 3 and found.results["bob"].statistic == "drw-tilt-margin-1"
     assert str(found) == "named: bob; 2 logs, p-values corrected for 3 users"
-    with pytest.raises(InvalidInputError, match="no logs to test"):
-        identify_by_log(suspect, {}, **asking)
+    table = found.to_frame()
+    assert table[["user", "named"]].to_numpy().tolist() == [["bob", True], ["ann", False]]
+    assert table["z_score"].tolist() == [result.z_score for result in found.results.values()]
+    for wrong in ({}, list(logs.items())):
+        with pytest.raises(InvalidInputError, match="no logs to test"):
+            identify_by_log(suspect, wrong, **asking)
+    for wrong in (0, -3, "7", 2.5):
+        with pytest.raises(InvalidInputError, match="n_users"):
+            identify_by_log(suspect, logs, **asking, n_users=wrong)
     undeclared = KeyRing.generate(model, tokenizer=tokenizer, secret=bytes(32), **settings)
     with pytest.raises(InvalidInputError, match="give n_users="):
         identify_by_log(suspect, logs, **{**asking, "ring": undeclared})

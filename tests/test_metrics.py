@@ -114,6 +114,13 @@ def test_a_metric_has_a_folder_with_its_card():
         metrics.path("accuracy")
 
 
+def test_what_a_metric_needs_names_no_package_that_a_stranger_could_register():
+    for name in ("p_snr", "jsd"):
+        text = (Path(metrics.path(name)) / "requirements.txt").read_text()
+        assert [line for line in text.splitlines() if not line.startswith("#")] == ["evaluate>=0.4.6"]
+        assert "# This metric needs drw_hf" in text and "drw_hf @ https://" in text
+
+
 def test_p_snr_through_evaluate(p_snr_metric):
     expected = {"p_snr": pytest.approx(p_snr(X, Y))}
     assert p_snr_metric.compute(predictions=Y, references=X) == expected

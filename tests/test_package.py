@@ -1,18 +1,25 @@
 """The package around it all: what it exports, imports, prints and promises in its README."""
 
 import ast
+import configparser
 import doctest
-import importlib
+import importlib.util
 import json
+import os
 import pkgutil
 import re
 import subprocess
 import sys
 import tomllib
+from importlib.metadata import packages_distributions, version
 from pathlib import Path
 
 import datasets
 import pytest
+import yaml
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import Version
 from typer.testing import CliRunner
 
 import drw_hf
@@ -84,8 +91,8 @@ def test_every_error_has_one_base():
 
 # A package imports only from those above it. `__init__` offers all, and imports it when it is asked for.
 ORDER = (
-    "_version lazy errors registry checks wording keys watermark asking extraction detection tracing repositories "
-    "evidence planning metrics hub experiments demo cli"
+    "_version lazy errors registry checks wording reading keys watermark asking extraction detection tracing "
+    "repositories evidence planning metrics hub experiments demo cli"
 ).split()
 TEMPLATES = [*(ROOT / "src/drw_hf/metrics").glob("*/*.py"), *(ROOT / "src/drw_hf/hub/templates").glob("*.py")]
 
@@ -134,6 +141,80 @@ def test_the_layering_test_sees_every_way_to_import(tmp_path, monkeypatch):
     assert list(imports_at_the_top(folder.parent / "planning.py")) == ["detection", "hub"]
 
 
+# -- what is installed with it
+
+
+def setup_cfg():
+    settings = configparser.ConfigParser()
+    settings.read(ROOT / "setup.cfg", encoding="utf-8")
+    return settings
+
+
+def declared():
+    """The requirements in setup.cfg: a mapping from the extra ("" for what everybody gets) to them, by name."""
+    options = setup_cfg()
+    groups = {"": options["options"]["install_requires"], **options["options.extras_require"]}
+    lines = {extra: map(Requirement, text.split("\n")[1:]) for extra, text in groups.items()}
+    return {extra: {canonicalize_name(line.name): line for line in group} for extra, group in lines.items()}
+
+
+def third_party_imports(tree):
+    """The packages of others that a module imports when it runs, `library("name")` of the experiments included."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            continue  # for type checkers alone
+        names = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            names = [node.module]
+        elif isinstance(node, ast.Call) and ast.unparse(node.func) == "library":
+            names = [argument.value for argument in node.args if isinstance(argument, ast.Constant)]
+        own = {*sys.stdlib_module_names, "drw_hf", "drw_hf_console"}
+        yield from {name.partition(".")[0] for name in names} - own
+        yield from third_party_imports(node)
+
+
+def test_what_is_imported_is_declared_and_what_is_declared_is_imported():
+    home, extras = packages_distributions(), declared()
+    used = {"": set(), "experiments": set(), "timestamp": set()}
+    for path in (ROOT / "src").rglob("*.py"):
+        for name in third_party_imports(ast.parse(path.read_text())):
+            found = {canonicalize_name(distribution) for distribution in home[name]}
+            extra = next((extra for extra in used if extra and found & extras[extra].keys()), "")
+            assert found & extras[extra].keys(), (
+                f"{path.relative_to(ROOT)} imports {name}, which setup.cfg does not name"
+            )
+            used[extra] |= found
+    for extra, found in used.items():
+        assert not extras[extra].keys() - found, f"setup.cfg names what is never imported (extra: {extra or 'none'})"
+
+
+def test_the_import_test_sees_every_way_to_import():
+    text = "import a.b, os\nfrom c.d import e\nfrom .f import g\nif TYPE_CHECKING:\n    import h\n"
+    text += "def work():\n    import i\n    library('j.k').l()\n    from drw_hf import m\n"
+    assert sorted(third_party_imports(ast.parse(text))) == ["a", "c", "i", "j"]
+
+
+def test_every_lower_bound_can_be_tried():
+    """`make test-lowest` does so, but has torch as constraints.txt pins it: no older one is promised."""
+    for extra, requirements in declared().items():
+        for name, requirement in requirements.items():
+            bounds = [bound.operator for bound in requirement.specifier]
+            assert bounds == [">="], f"{name} in {extra or 'install_requires'} needs a lower bound, and no other"
+    (pinned,) = (Requirement(line) for line in (ROOT / "constraints.txt").read_text().splitlines() if line[0] != "#")
+    (least,) = declared()[""]["torch"].specifier
+    assert pinned.name == "torch" and Version(str(pinned.specifier).removeprefix("==")) == Version(least.version)
+
+
+@pytest.mark.skipif("LOWEST" not in os.environ, reason="only `make test-lowest` installs the lowest versions")
+def test_every_lower_bound_is_reached_and_is_what_is_tested():
+    """A bound that another package's requirements make unreachable says nothing."""
+    for name, requirement in {**declared()["test"], **declared()[""]}.items():
+        (bound,) = requirement.specifier
+        assert Version(Version(version(name)).public) == Version(bound.version), f"{name}: setup.cfg says {bound}"
+
+
 @pytest.mark.parametrize("path", TEMPLATES, ids=lambda path: path.name)
 def test_files_that_are_copied_to_the_hub_import_public_names_alone(path):
     """A copy lives on where it was pushed, and must run with later versions of the package."""
@@ -165,20 +246,55 @@ def test_everything_public_has_a_docstring():
                 assert value.__doc__, f"{name}.{attribute}"
 
 
-def test_the_first_example_of_the_readme_runs_as_printed(tmp_path):
-    example = re.search(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), flags=re.DOTALL).group(1)
-    run = subprocess.run([sys.executable, "-c", example], capture_output=True, text=True, cwd=tmp_path)
-    assert run.returncode == 0, run.stderr
-    clean, served = (json.loads(line[7:]) for line in run.stdout.splitlines())
-    assert len(clean) == len(served) == 2 and clean != served
-    assert {path.name for path in tmp_path.iterdir()} == {"protected", "key"}
-
-
 def test_links_of_the_readme_and_docs_lead_somewhere():
     for page in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]:
         for target in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
             if not target.startswith("http"):
                 assert (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+def setup_script():
+    spec = importlib.util.spec_from_file_location("setup_script", ROOT / "setup.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_at_a_package_index_every_link_of_the_readme_is_absolute():
+    here, url = (ROOT / "README.md").read_text(), setup_cfg()["metadata"]["url"]
+    there = setup_script().for_the_index(here, url)
+    before, after = (re.findall(r"\]\(([^)]+)\)", text) for text in (here, there))
+    assert len(before) == len(after) and "docs/quickstart.md" in before
+    for target, absolute in zip(before, after, strict=True):
+        kind = "raw" if target.endswith(".png") else "blob"
+        assert absolute == (target if "://" in target else f"{url}/{kind}/main/{target}")
+    code = [re.findall(r"^```.*?^```", text, flags=re.DOTALL | re.MULTILINE) for text in (here, there)]
+    assert code[0] == code[1] != []
+
+
+def test_links_within_a_page_and_to_elsewhere_stay():
+    kept = "[a](#part) [b](https://host/x) [c](mailto:me@host) ![d](https://host/y.png) t[0](1 )"
+    assert setup_script().for_the_index(kept, "https://r") == kept
+
+
+def test_the_repository_has_one_address():
+    address = setup_cfg()["metadata"]["url"]
+    assert yaml.safe_load((ROOT / "CITATION.cff").read_text())["repository-code"] == address
+    for line in setup_cfg()["metadata"]["project_urls"].split("\n")[1:]:
+        assert line.partition(" = ")[2].startswith(address)
+
+
+def test_the_workflows_run_targets_that_exist_on_every_python_that_is_claimed():
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), flags=re.MULTILINE))
+    workflow = yaml.safe_load((ROOT / ".github/workflows/ci.yml").read_text())
+    versions = workflow["jobs"]["tests"]["strategy"]["matrix"]["python"]
+    assert versions == re.findall(r"Python :: (3\.\d+)", setup_cfg()["metadata"]["classifiers"])
+    once = workflow["jobs"]["once"]["strategy"]["matrix"]["target"]
+    files = [*(ROOT / ".github/workflows").iterdir(), ROOT / ".readthedocs.yaml", ROOT / ".pre-commit-config.yaml"]
+    commands = [line for path in files for line in path.read_text().splitlines() if not line.startswith("#")]
+    named = {name for line in commands for name in re.findall(r"\bmake ([a-z-]+)", line)}
+    assert {"test", "docs", "quality"} <= named and named | set(once) <= targets
+    assert {"docs", "quality", "test-lowest", "release-check"} == set(once)
 
 
 def test_the_benchmark_table_is_the_one_of_the_committed_figures():
@@ -206,4 +322,5 @@ def test_help_teaches_and_version_tells():
     runner = CliRunner()
     assert runner.invoke(app, ["--version"]).output.strip() == drw_hf.__version__
     text = runner.invoke(app, ["demo", "--help"]).output
-    assert "Example: drw-hf demo" in text and "--json" in text
+    assert "Example: drw-hf demo" in text and "--json" in text and "[default: tilt]" in text
+    assert "\\[" not in text  # as some versions of typer had it

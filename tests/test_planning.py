@@ -4,6 +4,7 @@ Whatever depends on students (φ, σ, κ) is given here, so that better figures 
 """
 
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,12 +15,23 @@ from scipy import integrate
 
 from drw_hf.detection.statistics.null_law import NullLaw
 from drw_hf.errors import InvalidInputError, InvalidKeyError
+from drw_hf.experiments.lines import read_lines
+from drw_hf.experiments.plan_fit import fit_exact, fit_margin, fit_memory, fit_whole, student_lines
 from drw_hf.keys import MarkSettings
 from drw_hf.planning.accuracy import accuracy_bounds
 from drw_hf.planning.plan import LARGEST_EPSILON, key_variance, mark_depth, plan_protection, tokens_that_count
 from drw_hf.planning.plan import plan as plan_of_traffic
 from drw_hf.planning.plan import rank_targets as rank_targets_of_traffic
-from drw_hf.planning.students import EXPECTED_STUDENTS, KAPPA, ExpectedStudent, copied_share
+from drw_hf.planning.students import (
+    EXPECTED_STUDENTS,
+    KAPPA,
+    MARGIN,
+    MARGIN_SPREAD,
+    MEMORY,
+    MEMORY_SPREAD,
+    ExpectedStudent,
+    copied_share,
+)
 from drw_hf.planning.traffic import Traffic, observe_traffic
 from drw_hf.watermark.cosine import perturb
 from small_models import TAGS, WORDS, make_model, make_tokenizer, make_victim
@@ -250,9 +262,83 @@ def test_costs_are_those_of_fidelity():
 def test_phi_and_sigma_are_the_modules_unless_given():
     p, tokens = SAMPLE
     given = plan(p, tokens, target=1, phi=USUAL["phi"], sigma=USUAL["sigma"], kappa=KAPPA)
-    assert plan(p, tokens, target=1).rows == given.rows
+    assert [row.z_score for row in plan(p, tokens, target=1).rows] == [row.z_score for row in given.rows]
+    assert all(row.z_least == row.z_score == row.z_largest for row in given.rows), "of one student nothing varies"
     assert planned(sigma=2.4).effect == pytest.approx(planned().effect / 2)
     assert planned(phi=0.22).effect == pytest.approx(planned(phi={"hard": 0.11}).effect * 2)
+
+
+# -- what was measured
+
+LINES = student_lines(sorted((Path(__file__).parents[1] / "docs/results/reproduce").glob("*.jsonl")))
+
+
+def digits(value):
+    return float(f"{value:.3g}")
+
+
+@pytest.mark.parametrize("where", ["queries", "unseen"])
+@pytest.mark.parametrize("label_kind", ["soft", "hard"])
+def test_what_is_expected_of_students_is_what_was_measured(where, label_kind):
+    student = EXPECTED_STUDENTS[where]
+    course_of = "soft" if where == "unseen" else None  # that of hard labels is lost in noise there
+    found = fit_exact(LINES, where, label_kind, course_of)
+    assert student.phi[label_kind] == {e: digits(value * student.sigma) for e, value in found.by_epsilon.items()}
+    assert student.spread[label_kind] == tuple(map(digits, found.spread))
+    assert student.whole[label_kind] == tuple(map(digits, fit_whole(LINES, where, label_kind)))
+
+
+def test_what_is_expected_of_the_log_is_what_was_measured():
+    found = fit_memory(LINES)
+    assert {epsilon: digits(value) for epsilon, value in found.by_epsilon.items()} == MEMORY
+    assert tuple(map(digits, found.spread)) == MEMORY_SPREAD
+
+
+def test_what_is_expected_of_margin_draws_is_what_was_measured():
+    expected, spread = fit_margin(read_lines(Path(__file__).parents[1] / "docs/results/margins.jsonl"))
+    assert digits(expected) == MARGIN and tuple(map(digits, spread)) == MARGIN_SPREAD
+
+
+@pytest.mark.parametrize("where", ["queries", "unseen"])
+def test_the_range_holds_every_student_at_every_epsilon(where):
+    """At the least ε, too, to which the range was not fitted; z of one student strays by about 1."""
+    counted = 0
+    for line in LINES:
+        power, exact, kind = line[where].get("power"), line[where]["exact"], line["student"]["labels"]
+        if line["student"]["mode"] != "default" or kind == "argmax" or not power:
+            continue
+        student = EXPECTED_STUDENTS[where]
+        effects = student.effects(kind, student.copied(kind, line["epsilon"]) * power["effect"] / student.sigma)
+        least, _, largest = (math.sqrt(power["n_planned"] * math.log1p(effect**2)) for effect in effects)
+        assert least - 1.0 <= exact["z"] <= largest + 1.0, line["job"]
+        counted += 1
+    assert counted == 66
+
+
+def test_a_range_and_the_log_are_predicted_with_the_rest():
+    found = plan(*SAMPLE, target=1, epsilons=[0.05], n_texts=1500, queries=300)
+    soft, hard = found.rows
+    least, largest = EXPECTED_STUDENTS["unseen"].spread["hard"]
+    for end, factor in ((hard.z_least, least), (hard.z_largest, largest)):
+        assert end == pytest.approx(math.sqrt(hard.n_effective * math.log1p((factor * hard.effect) ** 2)))
+    marked = 0.5 * found.n_predicted * 300 / 1500
+    assert hard.memory_z == pytest.approx(MEMORY[0.05] * math.sqrt(marked)) and soft.memory_z is None
+    ends = hard.memory_z_least, hard.memory_z_largest
+    assert ends == pytest.approx([factor * hard.memory_z for factor in MEMORY_SPREAD])
+
+
+def test_where_all_answers_are_marked_all_tokens_count_and_students_follow_as_three_did():
+    found = plan(*SAMPLE, target=1, epsilons=[0.2, 0.05], scope="all")
+    few = plan(*SAMPLE, target=1, epsilons=[0.2, 0.05])
+    assert found.n_tokens > few.n_tokens and found.n_predicted == few.n_predicted
+    usual, weak = found.rows[1], found.rows[3]
+    assert usual.effect == pytest.approx(EXPECTED_STUDENTS["unseen"].whole["hard"][1])
+    assert 0.0 < weak.effect < usual.effect and usual.z_least < usual.z_score < usual.z_largest
+    assert usual.memory_z == pytest.approx(MEMORY[0.2] * math.sqrt(0.5 * found.n_items))
+    own = plan(*SAMPLE, target=1, epsilons=[0.2], scope="all", **STUDENT).rows[1]
+    assert own.effect == pytest.approx(
+        0.44 * mark_depth(SAMPLE[0], MarkSettings(target=1)) * variance(0.5) ** 0.5 / 1.2
+    )
 
 
 # -- the smallest ε

@@ -28,12 +28,11 @@ from drw_hf.evidence.report import (
     REDACTED_FORMAT,
     REDACTED_PAGE,
     WITHHELD,
-    _one_in_html,
-    _small_p_html,
     published,
 )
 from drw_hf.evidence.timestamps import Timestamp
 from drw_hf.evidence.verify import verify_evidence
+from drw_hf.wording import one_in, small_p
 from needles import leaks_in
 from small_models import TAGS
 from test_detect import make_case, make_key
@@ -177,7 +176,7 @@ def test_a_detection_is_told_in_plain_words(found, page_of):
     decades = int(-found.log10_bound)
     assert decades > 20
     for section in ("verdict", "claim", "chance"):
-        assert f"at most one in 10{decades}" in page[section]
+        assert f"at most one in 1e{decades}" in page[section]
     assert f"a one with {decades} zeros" in page["chance"] and "All 6 combinations" in page["chance"]
     assert "not the chance that the suspect is innocent" in page["chance"]
     assert "one in 1,000" in page["claim"] and found.explanation in page["claim"]
@@ -270,12 +269,12 @@ def test_the_page_says_what_the_date_of_the_commitment_is_worth(
         (-3.0, "one in 1,000"),
         (-3.4, "one in 2,500"),
         (-6.99, "one in 9,700,000"),
-        (-188.0, "one in 10<sup>188</sup>"),
-        (-188.9, "one in 10<sup>188</sup>"),
+        (-188.0, "one in 1e188"),
+        (-188.9, "one in 1e188"),
     ],
 )
 def test_a_chance_in_words_is_never_smaller_than_it_is(log10, words):
-    assert _one_in_html(log10) == words
+    assert one_in(log10) == words
 
 
 @pytest.mark.parametrize(
@@ -283,14 +282,14 @@ def test_a_chance_in_words_is_never_smaller_than_it_is(log10, words):
     [
         (0.0, "1", "1"),
         (np.log10(0.0123), "0.012", "0.013"),
-        (np.log10(9.99e-4), "1.0 × 10<sup>−3</sup>", "1.0 × 10<sup>−3</sup>"),
-        (np.log10(2.31e-5), "2.3 × 10<sup>−5</sup>", "2.4 × 10<sup>−5</sup>"),
-        (np.log10(9.99e-5), "1.0 × 10<sup>−4</sup>", "1.0 × 10<sup>−4</sup>"),
-        (-400.0, "1.0 × 10<sup>−400</sup>", "1.0 × 10<sup>−400</sup>"),
+        (np.log10(9.99e-4), "0.001", "0.001"),
+        (np.log10(2.31e-5), "2.3e-5", "2.4e-5"),
+        (np.log10(9.99e-5), "1e-4", "1e-4"),
+        (-400.0, "1e-400", "1e-400"),
     ],
 )
 def test_p_values_are_written_out_below_the_smallest_float_too(log10, nearest, up):
-    assert (_small_p_html(log10), _small_p_html(log10, up=True)) == (nearest, up)
+    assert (small_p(log10), small_p(log10, up=True)) == (nearest, up)
 
 
 # -- the files behind it

@@ -184,7 +184,7 @@ def test_one_is_written_only_for_a_perfect_ranking():
 def test_the_readmes_table_rounds_the_largest_p_up():
     thief, innocent = Student("ner", WATERMARKED, "soft"), Student("ner", GOLD)
     results = results_of(*lines_of(thief, scored(log10_p=-6.6)), *lines_of(innocent, scored()))
-    assert cells(tables.summary(results), "NER, tiny", "soft")["thieves' p at most"] == "10^−6"
+    assert cells(tables.summary(results), "NER, tiny", "soft")["thieves' p at most"] == "2.6e-7"
 
 
 def test_accuracy_is_the_victims_the_served_and_the_students_mean():
@@ -224,7 +224,7 @@ def test_ranges_are_the_least_and_the_largest(ranked):
     assert cells(table, "NER", "tiny", "hard", "negative")["P_snr, queries"] == "0.500–100.000"
     exact = cells(tables.table_2_exact(ranked), "NER", "tiny", "soft", "negative")
     assert exact["z, queries"] == "1.0–4.0" and exact["z, unseen"] == "−1.0 to 0.5"
-    assert exact["log₁₀ p, queries"] == "−4.5 to −0.8" and exact["z by the labels served"] == "—"
+    assert exact["p, queries"] == "3.2e-5 to 0.16" and exact["z by the labels served"] == "—"
     assert "17.25–25.22" in table and "0.105–4.243" in table, "the paper's"
 
 
@@ -283,7 +283,11 @@ def test_every_epsilon_is_ranked_against_the_same_innocents():
     )
     table = tables.epsilon_table(results)
     faint = cells(table, "NER", "tiny", "soft", "0.02")
-    assert faint["students"] == "2 + 1" and faint["z"] == "7.0 / 3.0" and faint["log₁₀ p"] == "−10.5 / −3.5"
+    assert (
+        faint["students"] == "2 + 1"
+        and faint["z"] == "7.0 / 3.0"
+        and faint["p (geometric mean)"] == "3.2e-11 / 3.2e-4"
+    )
     # P_snr 4, 3 (innocent), 2: (1 + 2/3) / 2; z on unseen text 4, 3 (innocent), 2 likewise.
     assert faint["mAP of P_snr"] == "0.83 / 1.00" and faint["mAP of z"] == "1.00 / 0.83"
     assert cells(table, "NER", "tiny", "soft", "0.2")["students"] == "1 + 1", "the profile's own ε is a row, too"
@@ -378,7 +382,7 @@ def goals(*, z=9.0, p_snr=1.0, log10_p=-8.0, soft=0.897, hard=0.86, faint=0.897,
 
 MAP = "mAP of z on the queries is 1.00, soft"
 INNOCENT = "every innocent's P_snr < 5, hard"
-SURE = "every thief's p < 10⁻⁶ on the queries, hard"
+SURE = "every thief's p < 1e-6 on the queries, hard"
 SOFT = "argmax-soft costs ≤ 0.3 points at ε = 0.2"
 HARD = "hard labels cost no more than the paper's at ε = 0.2"
 FAINT = "≤ 0.5 points at the least ε that still detects, soft"
@@ -389,7 +393,7 @@ def test_all_goals_are_met_by_a_run_that_meets_them():
     for title, found in {
         MAP: "1.00 (n 2 + 2)",
         INNOCENT: "largest 1.00 (n 2)",
-        SURE: "largest log₁₀ p −8.0 (n 2)",
+        SURE: "largest p 1e-8 (n 2)",
         SOFT: "0.30",
         HARD: "4.00 (paper 4.4, all drawn)",
         FAINT: "0.30 at 0.05, the least tried (n 1)",
@@ -404,7 +408,7 @@ def test_all_goals_are_met_by_a_run_that_meets_them():
     [
         (MAP, {"z": 5.0}, "0.50 (n 2 + 2)"),  # as high as the innocents
         (INNOCENT, {"p_snr": 5.0}, "largest 5.00 (n 2)"),
-        (SURE, {"log10_p": -6.0}, "largest log₁₀ p −6.0 (n 2)"),
+        (SURE, {"log10_p": -6.0}, "largest p 1e-6 (n 2)"),
         (SOFT, {"soft": 0.8969}, "0.31"),
         (HARD, {"hard": 0.8559}, "4.41 (paper 4.4, all drawn)"),
         (FAINT, {"faint": 0.8949}, "0.51 at 0.05, the least tried (n 1)"),
@@ -607,5 +611,5 @@ def test_the_committed_tables_are_those_of_the_committed_lines():
     assert (ROOT / "docs/results/reproduce/tables.md").read_text(encoding="utf-8") == write_up(LINES)
 
 
-def test_the_readme_has_the_main_figures_as_the_lines_give_them():
-    assert tables.summary(load(LINES)) in (ROOT / "README.md").read_text(encoding="utf-8")
+def test_the_page_has_the_main_figures_as_the_lines_give_them():
+    assert tables.summary(load(LINES)) in (ROOT / "docs/reproduce.md").read_text(encoding="utf-8")

@@ -10,7 +10,7 @@ from datasets import ClassLabel, Dataset
 
 from drw_hf.errors import DatasetError, DrwError, InvalidInputError, KeyMismatchError
 from drw_hf.experiments.lines import read_lines
-from drw_hf.experiments.tradeoff import KAPPA, expected_effects
+from drw_hf.experiments.tradeoff import KAPPA, effect_spread, expected_effects
 from drw_hf.keys import KeyRing
 from drw_hf.planning import (
     ExpectedStudent,
@@ -413,9 +413,10 @@ def test_a_plan_shows_what_strengths_cost_and_what_is_to_be_expected_of_students
     assert plan.fit.expected_cost <= 0.3 and plan.recommended.cost == plan.fit.cost and plan.fit.reliable
     assert plan.fit.temperature == pytest.approx(TEMPERATURE, rel=0.1) and plan.queries == traffic.n_texts
     for row in (*plan.rows, plan.recommended):
-        assert row.z_scores == predicted_z(
-            row.strength, pair_weights(traffic, plan.fit.temperature), EXPECTED_TILT_STUDENTS["unseen"]
-        )
+        z = predicted_z(row.strength, pair_weights(traffic, plan.fit.temperature), EXPECTED_TILT_STUDENTS["unseen"])
+        assert row.z_scores == {kind: typical for kind, (_, typical, _) in z.items()}
+        assert row.z_ranges == {kind: (least, largest) for kind, (least, _, largest) in z.items()}
+        assert row.z_ranges["soft"][0] < row.z_scores["soft"] < row.z_ranges["soft"][1]
     silent = plan_tilt(model, data, make_tokenizer(), strengths=[0.2], like=like, student=None, progress=False)
     assert not silent.rows[0].z_scores, "nothing is predicted"
     with pytest.raises(DrwError, match="strengths must hold"):
@@ -433,6 +434,8 @@ def test_what_is_expected_of_students_is_what_was_measured(request, where, label
     assert (student.sigma, student.kappa) == (1.0, KAPPA)
     measured = {round(one.strength, 2): round(one.effect, 3) for one in found.values()}
     assert student.phi[label_kind] == measured
+    spread = effect_spread(lines, where, label_kind, student)
+    assert student.spread[label_kind] == tuple(float(f"{end:.3g}") for end in spread)
 
 
 def test_who_knows_students_is_told_what_would_be_found():
@@ -442,7 +445,9 @@ def test_who_knows_students_is_told_what_would_be_found():
     plan = plan_tilt(model, data, make_tokenizer(), **asked)
     weak, strong = plan.rows
     assert strong.z_scores["soft"] > weak.z_scores["soft"] > weak.z_scores["hard"] > 0.0
-    assert strong.z_scores == predicted_z(0.4, pair_weights(traffic, plan.fit.temperature), student)
+    z = predicted_z(0.4, pair_weights(traffic, plan.fit.temperature), student)
+    assert strong.z_scores == {kind: typical for kind, (_, typical, _) in z.items()}
+    assert all(least == typical == largest for least, typical, largest in z.values()), "one student does not vary"
     assert strong.log10_p("soft") == pytest.approx(-(strong.z_scores["soft"] ** 2) / 2 / math.log(10))
     few = plan_tilt(model, data, make_tokenizer(), queries=10, **asked)
     assert few.queries == 10 and few.n_effective < plan.n_effective

@@ -2,12 +2,16 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 import venv
+import zipfile
 from pathlib import Path
 
 import pytest
+
+import drw_hf
 
 ROOT = Path(__file__).parents[1]
 pytestmark = pytest.mark.slow
@@ -67,6 +71,10 @@ def test_a_wheel_installed_elsewhere_runs_demo_report_card_metrics_and_handler(t
     """Its libraries are those of this environment; the package itself comes from the wheel alone."""
     run([sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", tmp_path, ROOT], tmp_path)
     (wheel,) = tmp_path.glob("drw_hf-*.whl")
+    metadata = zipfile.ZipFile(wheel).read(f"drw_hf-{drw_hf.__version__}.dist-info/METADATA").decode()
+    assert "\nLicense-Expression: Apache-2.0\n" in metadata and "\nProject-URL: Source, https://" in metadata
+    links = re.findall(r"\]\(([^)]+)\)", metadata)
+    assert links and all(link.startswith("https://") for link in links)
     place = tmp_path / "place"
     venv.create(place, with_pip=False)
     python = place / "bin" / "python"

@@ -7,7 +7,8 @@ a key.
 import math
 import numbers
 from collections.abc import Mapping, Sequence
-from typing import Any
+from types import NoneType, UnionType
+from typing import Any, Literal, Union, get_args, get_origin
 
 import numpy as np
 
@@ -118,6 +119,12 @@ def whole_number(name: str, value: Any, least: int = 1, error: type[DrwError] = 
     return int(value)
 
 
+def check_at_most(name: str, value: int, most: int, error: type[DrwError]) -> None:
+    """A limit that keeps a file from filling its reader's memory; the value itself may belong to a secret."""
+    if value > most:
+        raise error(f"{name} is larger than {most:,}, the most that is supported; give a smaller one")
+
+
 def check_level(level: Any) -> float:
     """The level of a test, strictly between 0 and 1."""
     if not (is_number(level) and 0.0 < level < 1.0):
@@ -137,6 +144,39 @@ def check_options(function: str, given: Mapping[str, Any], known: Any) -> None:
         if name not in known.__annotations__:
             expected = sorted(known.__annotations__)
             raise TypeError(f"{function}() got an unexpected keyword argument {name!r}; expected some of {expected}")
+
+
+# -- documents
+
+
+def fits(value: Any, declared: Any) -> bool:
+    """Whether a value that JSON gave is what a field is declared to hold; a whole number will do for a float."""
+    kind, inner = get_origin(declared), get_args(declared)
+    if kind in (Union, UnionType):
+        return any(fits(value, one) for one in inner)
+    if kind is Literal:
+        return isinstance(value, str) and value in inner
+    if kind in (list, tuple):
+        return isinstance(value, list | tuple) and all(fits(each, inner[0]) for each in value)
+    if kind is dict:
+        return isinstance(value, dict) and all(
+            fits(key, inner[0]) and fits(each, inner[1]) for key, each in value.items()
+        )
+    if declared is Any:
+        return True
+    if declared in (int, float):  # and none that numpy cannot hold
+        return (type(value) is float and declared is float) or (type(value) is int and abs(value) < 2**63)
+    return type(value) is (NoneType if declared is None else declared)
+
+
+def unfit(document: Mapping[str, Any], declared: Mapping[str, Any]) -> list[str]:
+    """The names under which a document holds something else than is declared; what it lacks is not looked at."""
+    return [name for name, kind in declared.items() if name in document and not fits(document[name], kind)]
+
+
+def are_log10_p(*values: float) -> bool:
+    """Whether these are logarithms of probabilities, up to rounding, that can be shown."""
+    return all(is_number(value) and value <= 1e-6 for value in values)
 
 
 # -- labels

@@ -29,6 +29,10 @@ class KeyFileError(DrwError):
     """A key file is absent, damaged, of a newer format, or cannot be written."""
 
 
+class KeyTooLargeError(InvalidKeyError, KeyFileError):
+    """A key was asked for, or is described by a file, that would take more memory than any key needs."""
+
+
 class WrongPassphraseError(KeyFileError):
     """A sealed key did not open: the passphrase is wrong or missing, or the file was altered."""
 

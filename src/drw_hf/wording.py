@@ -3,7 +3,7 @@
 import math
 
 
-def decimal_parts(log10_p: float, *, up: bool = False) -> tuple[float, int]:
+def _decimal_parts(log10_p: float, *, up: bool = False) -> tuple[float, int]:
     """Mantissa, to two digits, and exponent; ``up`` rounds up, so that what is said is never below what is meant."""
     exponent = math.floor(log10_p)
     tenths = 10.0 * 10.0 ** (log10_p - exponent)
@@ -12,17 +12,20 @@ def decimal_parts(log10_p: float, *, up: bool = False) -> tuple[float, int]:
 
 
 def small_p(log10_p: float, *, up: bool = False) -> str:
-    """A p-value to two digits: ``0.024``, ``1.6e-17``, ``3.2e-1800``."""
-    mantissa, exponent = decimal_parts(log10_p, up=up)
-    return f"{mantissa * 10.0**exponent:.2g}" if exponent >= -3 else f"{mantissa:.1f}e{exponent}"
+    """A p-value to two digits, as people read and programs parse it: ``0.024``, ``4e-53``, ``3.2e-1800``.
+
+    What is said to be *at most* so much is rounded ``up``.
+    """
+    mantissa, exponent = _decimal_parts(log10_p, up=up)
+    return f"{mantissa * 10.0**exponent:.2g}" if exponent >= -3 else f"{mantissa:g}e{exponent}"
 
 
 def one_in(log10_p: float) -> str:
-    """A chance in words, never smaller than it is: ``3 in 100``, ``one in 4,100``, ``one in 10^17``."""
+    """A chance in words, never smaller than it is: ``3 in 100``, ``one in 4,100``, ``one in 1e17``."""
     if log10_p > -1.0:
         return f"{math.ceil(100.0 * 10.0**log10_p - 1e-9)} in 100"
     if log10_p <= -7.0:
-        return f"one in 10^{int(-log10_p + 1e-9)}"
+        return f"one in 1e{int(-log10_p + 1e-9)}"
     whole = int(10.0**-log10_p * (1.0 + 1e-9))
     unit = 10 ** max(len(str(whole)) - 2, 0)
     return f"one in {whole // unit * unit:,}"

@@ -7,7 +7,7 @@ import socket
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -29,6 +29,8 @@ class Fault:
     method: str | None
     path: re.Pattern
     times: int
+    change: Callable[[bytes], Iterable[bytes]] | None
+    headers: dict[str, str]
 
     def matches(self, method: str, target: str) -> bool:
         return self.method in (None, method) and self.path.search(target) is not None
@@ -155,6 +157,8 @@ class LoopbackHub:
         method: str | None = None,
         path: str | re.Pattern = ".*",
         times: int = 1,
+        change: Callable[[bytes], Iterable[bytes]] | None = None,
+        headers: dict[str, str] | None = None,
     ):
         """Let the next ``times`` requests that match go wrong.
 
@@ -171,11 +175,17 @@ class LoopbackHub:
             Wait so many seconds first; alone, the answer is then the usual one.
         retry_after
             Seconds for a ``Retry-After`` header beside ``status``.
+        change, headers
+            What to send in place of the answer's body, piece by piece, without saying how long it is; and headers to
+            send with it.
         method, path
             Which requests: a method, and a regular expression searched in the path with its query.
         """
         pattern = re.compile(path)
-        self.faults.append(Fault(status, cut_after, lose_answer, delay, retry_after, method, pattern, times))
+        fault = Fault(
+            status, cut_after, lose_answer, delay, retry_after, method, pattern, times, change, headers or {}
+        )
+        self.faults.append(fault)
 
     def take_fault(self, method: str, target: str) -> Fault | None:
         with self._lock:
@@ -254,6 +264,9 @@ class _Handler(BaseHTTPRequestHandler):
             if fault is not None and fault.lose_answer:
                 raise _Cut
             request.status = answer.status
+            if fault is not None and fault.change is not None:
+                self._send_changed(answer, fault)
+                return
             self._send(answer, fault.cut_after if fault and fault.status is None else None)
         except _Cut:
             request.status = None
@@ -302,6 +315,15 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(answer.body[:cut_after])
         if cut_after is not None:
             raise _Cut
+
+    def _send_changed(self, answer: Answer, fault: Fault):
+        self.send_response(answer.status)
+        for name, value in {**answer.headers, **fault.headers, "Transfer-Encoding": "chunked"}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        for piece in fault.change(answer.body):
+            self.wfile.write(b"%x\r\n%s\r\n" % (len(piece), piece))
+        self.wfile.write(b"0\r\n\r\n")
 
     def _record(self, request: Request):
         where = f"{request.method} {request.path}"

@@ -7,7 +7,7 @@ from huggingface_hub import InferenceClient
 
 from ..keys.binding import max_length_of
 from .labelling import label_with_teacher
-from .local import ModelPredictor, is_pipeline, load_predictor
+from .local import ModelPredictor, is_pipeline, load_predictor, pipeline_predictor
 from .options import AskingOptions
 from .predictor import InferenceService, Predictor, PredictorOptions, as_predictor, register_predictor
 from .questions import Cut
@@ -33,11 +33,7 @@ register_predictor(
     lambda client, _, options: ClientPredictor(client, options),
 )
 register_predictor("model", lambda thing: isinstance(thing, torch.nn.Module), ModelPredictor)
-register_predictor(
-    "pipeline",  # it adds truncation and words for people; its answers are its model's
-    is_pipeline,
-    lambda pipeline, tokenizer, options: ModelPredictor(pipeline.model, tokenizer or pipeline.tokenizer, options),
-)
+register_predictor("pipeline", is_pipeline, pipeline_predictor)
 register_predictor("path", lambda thing: isinstance(thing, str | os.PathLike), load_predictor)
 register_predictor(
     "address",

@@ -29,21 +29,28 @@ logger = logging.getLogger(__name__)
 ANSWERS = Records(
     "answers", "run", "answers", ("row", "width", "value"), "<f4", "move it away to have its rows asked again"
 )
+Look = Callable[[Predictor, list[np.ndarray]], None]
 _LABELS_FILE = "labels.json"
 _BATCHES_SORTED_AT_ONCE = 200
 
 
 def ask(
-    predictor: Predictor, questions: list[Question], numbers: Sequence[int], options: AskingOptions, who: str
+    predictor: Predictor,
+    questions: list[Question],
+    numbers: Sequence[int],
+    options: AskingOptions,
+    who: str,
+    look: Look | None = None,
 ) -> list[np.ndarray]:
     """What a predictor says to questions, from disk where it was asked before.
 
-    ``numbers`` are those that errors call the questions by; ``who`` is for the progress bar.
+    ``numbers`` are those that errors call the questions by; ``who`` is for the progress bar. ``look`` is shown every
+    batch of new answers, once they are kept, and may raise: then nothing more is asked.
     """
     content = json.dumps(questions, default=lambda value: np.asarray(value).tolist())
     digest = hashlib.blake2b(content.encode(), digest_size=16).hexdigest()
     with answers_folder(predictor, ["probe", digest], options) as (folder, _):
-        ask_the_rest(predictor, numbers, lambda rows: [questions[row] for row in rows], folder, options, who)
+        ask_the_rest(predictor, numbers, lambda rows: [questions[row] for row in rows], folder, options, who, look)
         return kept_answers(folder, 0, len(questions))
 
 
@@ -54,10 +61,11 @@ def ask_the_rest(
     folder: Path,
     options: AskingOptions,
     who: str,
+    look: Look | None = None,
 ) -> None:
     """Ask the questions that the folder holds no answer to yet; each process its share.
 
-    ``numbers``, one per question, are those that errors call them by.
+    ``numbers``, one per question, are those that errors call them by; ``look`` is as for :func:`ask`.
     """
     from accelerate import PartialState
     from tqdm.auto import tqdm
@@ -85,6 +93,8 @@ def ask_the_rest(
                     _keep_labels(predictor, folder)
                     widths = [answer.shape[-1] * (answer.ndim - 1) for answer in answers]
                     store.write(zip(rows, widths, answers, strict=True))
+                    if look is not None:
+                        look(predictor, answers)
                 bar.update(len(rows))
     state.wait_for_everyone()
     if predictor.labels is None:  # all was answered in an earlier run, or by other processes

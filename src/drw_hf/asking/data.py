@@ -9,6 +9,7 @@ import datasets
 from ..errors import DatasetError
 from ..keys.choices import Task
 from ..watermark.configuration import is_hub_id
+from .answer_files import restore_answers
 from .models import first_line
 from .questions import find_text_columns
 
@@ -26,9 +27,10 @@ def load_data(
 ) -> datasets.Dataset:
     """One split of a data set; where ``task`` is given, rows that can be asked about.
 
-    Lines of a text file are texts or, for a tagger, words between spaces.
+    Lines of a text file are texts or, for a tagger, words between spaces. A teacher's answers that
+    ``drw-hf label`` wrote are read back as what they were.
     """
-    rows = _one_split(load_any(name, subset), name, split)
+    rows = restore_answers(_one_split(load_any(name, subset), name, split), name)
     if Path(name).suffix == ".txt":
         rows = rows.filter(lambda texts: [bool(text.strip()) for text in texts], input_columns="text", batched=True)
         if task == "token-classification":

@@ -17,6 +17,7 @@ from .questions import find_text_columns, questions_of
 Rows = TypeVar("Rows")  # a Dataset, DatasetDict or IterableDataset: what comes in goes out
 PROBABILITIES, LABELS = "teacher_probs", "teacher_labels"
 UNANSWERED = -1  # the teacher's label of a word that it did not see
+_ROWS_CHECKED_AT_ONCE = 10_000
 
 
 def label_with_teacher(
@@ -101,8 +102,10 @@ def _label(predictor: Predictor, dataset: Any, options: AskingOptions) -> Any:
         if not finished.exists():
 
             def questions_at(rows: list[int]) -> list[Any]:
-                return questions_of(dataset.select(rows).select_columns(columns).to_dict(), columns)
+                return questions_of(dataset.select(rows).select_columns(columns).to_dict(), columns, rows)
 
+            for first in range(0, len(dataset), _ROWS_CHECKED_AT_ONCE):  # all of them, before the first is asked
+                questions_at(list(range(first, min(first + _ROWS_CHECKED_AT_ONCE, len(dataset)))))
             ask_the_rest(predictor, range(len(dataset)), questions_at, folder, options, predictor.public_name)
         predictor.labels = predictor.labels or kept_labels(folder)
         fingerprint = fingerprint or datasets.fingerprint.generate_random_fingerprint()
@@ -118,7 +121,7 @@ def _attach(predictor: Predictor, dataset: Any, finished: Path, fingerprint: str
     try:
         with state.main_process_first(), _bars_of_datasets(progress):
             labelled = dataset.map(
-                lambda _, rows: _as_columns(kept_answers(finished.parent, rows[0], rows[-1] + 1)),
+                lambda _, rows: as_columns(kept_answers(finished.parent, rows[0], rows[-1] + 1)),
                 batched=True,
                 batch_size=500,
                 with_indices=True,
@@ -150,7 +153,8 @@ def _bars_of_datasets(wanted: bool) -> Iterator[None]:
         yield
 
 
-def _as_columns(answers: Sequence[np.ndarray]) -> dict[str, list[Any]]:
+def as_columns(answers: Sequence[np.ndarray]) -> dict[str, list[Any]]:
+    """Answers as the two columns that a data set gets."""
     labels = []
     for answer in answers:
         best = answer.argmax(-1)
@@ -160,12 +164,20 @@ def _as_columns(answers: Sequence[np.ndarray]) -> dict[str, list[Any]]:
 
 def _features(predictor: Predictor, dataset: Any) -> Any:
     """The data set's features with the two new columns, the teacher's label names among them."""
-    from datasets import ClassLabel, Features, List, Value
+    from datasets import Features
 
-    probabilities, label = List(Value("float32")), ClassLabel(names=list(predictor.labels or ()))
-    if predictor.task == "token-classification":
+    columns = answer_features(predictor.labels or (), predictor.task == "token-classification")
+    return Features({**(dataset.features or {}), **columns})
+
+
+def answer_features(labels: Sequence[str], is_tagger: bool) -> dict[str, Any]:
+    """What the two columns hold."""
+    from datasets import ClassLabel, List, Value
+
+    probabilities, label = List(Value("float32")), ClassLabel(names=list(labels))
+    if is_tagger:
         probabilities, label = List(probabilities), List(label)
-    return Features({**(dataset.features or {}), PROBABILITIES: probabilities, LABELS: label})
+    return {PROBABILITIES: probabilities, LABELS: label}
 
 
 def _label_stream(predictor: Predictor, dataset: Any, options: AskingOptions) -> Any:
@@ -177,7 +189,7 @@ def _label_stream(predictor: Predictor, dataset: Any, options: AskingOptions) ->
 
     def ask(rows: dict[str, list[Any]], numbers: list[int]) -> dict[str, list[Any]]:
         columns = find_text_columns(list(rows), predictor.task, options["text_columns"])
-        return _as_columns(predictor.checked_answers(questions_of(rows, columns), numbers))
+        return as_columns(predictor.checked_answers(questions_of(rows, columns, numbers), numbers))
 
     features = _features(predictor, dataset) if dataset.features is not None else None
     return dataset.map(ask, batched=True, batch_size=options["batch_size"], with_indices=True, features=features)

@@ -1,5 +1,6 @@
 """Models in this process: in memory, in a pipeline, or loaded from a folder or the Hub."""
 
+import contextlib
 import dataclasses
 import os
 from typing import Any
@@ -7,8 +8,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..errors import ConfigurationError, PredictorError
-from ..keys.binding import labels_of, max_length_of, task_of, tokenizer_fingerprint
+from ..errors import ConfigurationError, PredictorError, UnsupportedModelError
+from ..keys.binding import labels_of, max_length_of, task_of, tokenizer_fingerprint, vocab_size_of
 from ..keys.key import WatermarkKey
 from ..keys.ring import KeyRing
 from .predictor import Predictor, PredictorOptions
@@ -47,6 +48,7 @@ class ModelPredictor(Predictor):
     @torch.no_grad()
     def answer(self, questions: list[Question]) -> list[np.ndarray]:
         encoding = self.encode(questions)
+        self._check_known(encoding["input_ids"])
         inputs = {name: encoding[name] for name in self.tokenizer.model_input_names if name in encoding}
         device = next((p.device for p in self.model.parameters() if p.device.type != "meta"), torch.device("cpu"))
         was_training = self.model.training
@@ -64,6 +66,15 @@ class ModelPredictor(Predictor):
             answers.append(np.zeros((len(units), row.shape[-1]), dtype=np.float32))
             answers[-1][there] = row[[unit for unit in units if unit is not None]]
         return answers
+
+    def _check_known(self, input_ids: torch.Tensor) -> None:
+        """Refuse token ids that the model has no embedding for, which torch calls an index out of range."""
+        size, largest = embedding_size(self.model), int(input_ids.max())
+        if size is not None and largest >= size:
+            raise PredictorError(
+                f"{self.name} knows {size} token ids, and the tokenizer it is asked with gave the id {largest}: that "
+                "is another model's tokenizer; pass its own (tokenizer=, of a suspect suspect_tokenizer=)"
+            )
 
     def encode(self, questions: list[Question]) -> Any:
         """Padded tensors for the model."""
@@ -108,9 +119,30 @@ class ModelPredictor(Predictor):
         self.model.to(device)
 
 
+def embedding_size(model: Any) -> int | None:
+    """How many token ids a model has embeddings for; None where it does not tell."""
+    found: list[int] = []
+    with contextlib.suppress(AttributeError, UnsupportedModelError):
+        found.append(vocab_size_of(model.config))
+    with contextlib.suppress(AttributeError, NotImplementedError):  # they may be resized behind the config's back
+        found.append(int(model.get_input_embeddings().num_embeddings))
+    return max(found, default=None)
+
+
 def is_pipeline(thing: Any) -> bool:
     """Whether this is a transformers pipeline, told by what it has."""
     return hasattr(thing, "preprocess") and hasattr(thing, "model") and hasattr(thing, "tokenizer")
+
+
+def pipeline_predictor(pipeline: Any, tokenizer: Any, options: PredictorOptions) -> Predictor:
+    """The model in a pipeline, which adds truncation and words for people; its answers are its model's."""
+    applied = getattr(pipeline, "_postprocess_params", {}).get("function_to_apply")
+    if "sigmoid" in str(applied).lower():
+        raise UnsupportedModelError(
+            "the pipeline was made with function_to_apply='sigmoid', and its scores are no distribution over classes "
+            "of which exactly one is right; make it without, or give a single-label classifier"
+        )
+    return ModelPredictor(pipeline.model, tokenizer or pipeline.tokenizer, options)
 
 
 def load_predictor(path: str | os.PathLike[str], tokenizer: Any, options: PredictorOptions) -> Predictor:

@@ -37,6 +37,8 @@ class Predictor(ABC):
     stateful : bool
         Whether its fingerprint may change as it answers. In a folder that the user names, its answers are then kept
         under its name.
+    labels_alone : bool
+        Whether it gave labels without scores when it was last asked.
 
     Examples
     --------
@@ -59,6 +61,7 @@ class Predictor(ABC):
     labels: tuple[str, ...] | None = None
     task: Task = "sequence-classification"
     stateful: bool = False
+    labels_alone: bool = False
 
     @functools.cached_property
     def name(self) -> str:

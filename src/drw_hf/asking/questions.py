@@ -6,9 +6,12 @@ A question is a text, a pair of texts (a tuple), a list of words (token tasks), 
 
 import contextlib
 import dataclasses
+import math
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeGuard
+
+import numpy as np
 
 from ..errors import DatasetError, PredictorError
 from ..keys.choices import Task
@@ -68,14 +71,45 @@ def find_gold_column(column_names: Sequence[str], task: Task, wanted: str | None
     return next((name for name in _GOLD[task] if name in column_names), None)
 
 
-def questions_of(rows: Mapping[str, Sequence[Any]], columns: Sequence[str]) -> list[Question]:
-    """A batch of rows (columns of lists) as questions."""
+def questions_of(
+    rows: Mapping[str, Sequence[Any]], columns: Sequence[str], numbers: Sequence[int] | None = None
+) -> list[Question]:
+    """A batch of rows (columns of lists) as questions; errors call the rows by ``numbers``, where they are known."""
     if columns[0] == "input_ids":
         values = zip(*(rows[name] for name in columns), strict=True)
         return [tokenised_row(dict(zip(columns, row, strict=True))) for row in values]
+    for name in columns:
+        check_texts(rows[name], f"the column {name!r}", numbers)
     if len(columns) == 2:
         return list(zip(rows[columns[0]], rows[columns[1]], strict=True))
     return list(rows[columns[0]])
+
+
+def check_texts(values: Sequence[Any], where: str, numbers: Sequence[int] | None = None) -> None:
+    """Refuse what is no text, pair or list of words, naming its row: an empty cell, a number, a word that is missing.
+
+    ``where`` names the column in the message.
+    """
+    for place, value in enumerate(values):
+        wrong = _what_is_no_text(value)
+        if wrong is not None:
+            row = "a row" if numbers is None else f"row {numbers[place]} (counted from 0)"
+            raise DatasetError(
+                f"{row} of {where} {wrong}; expected a text (or, for taggers, a list of words): write it there, or "
+                "leave the row out"
+            )
+
+
+def _what_is_no_text(value: Any) -> str | None:
+    """What is wrong with a value that should be a text or several; None for one that is."""
+    if isinstance(value, str):
+        return None
+    if isinstance(value, list | tuple | np.ndarray):
+        wrong = [(place, type(word).__name__) for place, word in enumerate(value) if not isinstance(word, str)]
+        return f"holds {wrong[0][1]} in place of its word {wrong[0][0]}" if wrong else None
+    if value is None or (isinstance(value, float) and math.isnan(value)):  # as Arrow and pandas say it
+        return "is empty (null)"
+    return f"holds {type(value).__name__}"
 
 
 def tokenised_row(row: Mapping[str, Any]) -> dict[str, list[int]]:

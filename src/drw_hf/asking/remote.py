@@ -8,11 +8,18 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from huggingface_hub.errors import OfflineModeIsEnabled
 
+from ..checks import unfit
 from ..errors import AnswerError, DatasetError, DrwError, PredictorError
+from ..reading.answers import RefusedAnswer, answers_within, wait_told
+from ..reading.files import MEBIBYTE
 from .predictor import Predictor, PredictorOptions, check_number
 from .questions import Question, rough_length
 
+_LARGEST_ANSWER = 64 * MEBIBYTE  # of a service, to one question
+_PATIENCE = 120.0  # seconds: a service may have to load its model first
+_LABEL_AND_SCORE = {"label": str, "score": float}
 _RETRIED_STATUS = {408, 425, 429, 500, 502, 503, 504}
 
 
@@ -40,6 +47,11 @@ class RetryingPredictor(Predictor):
                 return self.answer_once(questions)
             except DrwError:
                 raise
+            except OfflineModeIsEnabled:
+                raise PredictorError(
+                    f"{self.name} was not asked: offline mode is on, in which nothing is sent over the network; unset "
+                    "HF_HUB_OFFLINE to ask it"
+                ) from None
             except Exception as error:
                 pause = pause_after(error, attempt)
                 if pause is None:
@@ -70,6 +82,8 @@ class CallablePredictor(RetryingPredictor):
         answers = self.function(questions)
         check_number(self.name, questions, answers)
         by_word = self.task == "token-classification"
+        said = itertools.chain.from_iterable(answers) if by_word else answers
+        self.labels_alone = all(isinstance(one, str) for one in said)
         if self.labels is None:
             shown = answers[0][0] if by_word else answers[0]
             if not isinstance(shown, Mapping) or len(shown) < 2:
@@ -122,15 +136,30 @@ class ClientPredictor(CallablePredictor):
 
     def _request(self, questions: list[Question]) -> list[Any]:
         (question,) = questions
-        if self.task == "token-classification":
-            if not isinstance(question, list):
-                raise DatasetError("a remote tagger is asked with words; give a column of lists of words")
-            entities = self.client.token_classification(join_words(question)[0], aggregation_strategy="none")
-            return [list(map(dict, entities))]
-        if not isinstance(question, str):
+        by_word = self.task == "token-classification"
+        if by_word and not isinstance(question, list):
+            raise DatasetError("a remote tagger is asked with words; give a column of lists of words")
+        if not by_word and not isinstance(question, str):
             raise DatasetError("the Inference API's text classification takes single texts; it cannot be asked pairs")
+        try:
+            with answers_within(_LARGEST_ANSWER, _PATIENCE):
+                return [self._entities(question) if isinstance(question, list) else self._scores(str(question))]
+        except RefusedAnswer as error:
+            raise PredictorError(f"{self.name}: {error}; ask another service") from None
+        except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
+            why = " ".join(f"{type(error).__name__} {error}".split())[:200]
+            raise AnswerError(
+                f"{self.name} was not understood ({why}); expected labels and scores, as of a service for {self.task}"
+            ) from None
+
+    def _entities(self, words: list[str]) -> list[dict[str, Any]]:
+        found = self.client.token_classification(join_words(words)[0], aggregation_strategy="none")
+        return [_checked(dict(entity), {"start": int, "end": int, "score": float}) for entity in found]
+
+    def _scores(self, text: str) -> dict[str, float]:
         top_k = None if self.labels is None else len(self.labels)
-        return [{item["label"]: item["score"] for item in self.client.text_classification(question, top_k=top_k)}]
+        found = self.client.text_classification(text, top_k=top_k)
+        return {item["label"]: item["score"] for item in (_checked(dict(each), _LABEL_AND_SCORE) for each in found)}
 
     def fingerprint(self) -> str | None:
         # By address alone: the client itself holds an access token.
@@ -143,8 +172,15 @@ def pause_after(error: Exception, attempt: int) -> float | None:
     status = getattr(response, "status_code", None)
     if not (_may_pass(error) if status is None else status in _RETRIED_STATUS):
         return None
-    told = (getattr(response, "headers", None) or {}).get("Retry-After", "")
-    return float(told) if told.replace(".", "", 1).isdigit() else min(60.0, 0.5 * 2**attempt)
+    told = wait_told((getattr(response, "headers", None) or {}).get("Retry-After", ""))
+    return min(60.0, 0.5 * 2**attempt) if told is None else told
+
+
+def _checked(item: dict[str, Any], declared: dict[str, Any]) -> dict[str, Any]:
+    """A part of a service's answer, if it holds what is declared."""
+    if unfit(item, declared) or not declared.keys() <= item.keys():
+        raise TypeError
+    return item
 
 
 def _may_pass(error: Exception) -> bool:

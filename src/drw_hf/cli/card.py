@@ -25,6 +25,7 @@ def card(
     key: shared.OptionalKey = None,
     label_column: shared.LabelColumn = None,
     *,
+    whose: shared.WhoseKey,
     reading: shared.Reading,
     limit: shared.Limit = None,
     batch_size: shared.BatchSize = 32,
@@ -54,7 +55,7 @@ def card(
     from ..keys.choices import Task
     from ..planning.accuracy import measure_accuracy
     from ..watermark import WatermarkedConfig
-    from .passphrases import key_of
+    from .passphrases import key_of, marking_for
 
     progress = show_progress()
     config = load_config(model)
@@ -64,8 +65,9 @@ def card(
     if data is not None:
         task = cast(Task | None, config.task)  # the configuration has checked that it is one
         rows = reading.load(data, task, limit)
-        victim = load_model(model, key=key_of(model, key, passphrase_file))
-        with resumable():
+        opened = key_of(model, key, passphrase_file)
+        victim = load_model(model, key=opened)
+        with resumable(), marking_for(victim, opened, whose):
             metrics = measure_accuracy(
                 victim,
                 rows,

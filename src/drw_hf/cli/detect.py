@@ -6,7 +6,17 @@ from typing import Annotated
 import typer
 
 from . import options as shared
-from .output import DETECTED, DONE, UNDECIDED, Outcome, prints_outcome, resumable, save_result, show_progress
+from .output import (
+    DETECTED,
+    DONE,
+    UNDECIDED,
+    Outcome,
+    check_unwritten,
+    prints_outcome,
+    resumable,
+    save_result,
+    show_progress,
+)
 
 EXIT_CODES = {"detected": DETECTED, "not detected": DONE, "undecided": UNDECIDED}
 # What of a result is shown: nothing of the key but its public names. The evidence file holds all.
@@ -21,8 +31,9 @@ SHOWN = (
 def detect(
     suspect: shared.Suspect,
     texts: shared.Texts,
-    key: shared.Key,
+    key: shared.KeyOrRing,
     *,
+    whose: shared.WhoseKey,
     own: shared.OwnModel,
     reference: shared.Reference = None,
     repo: shared.CommitmentRepo = None,
@@ -34,7 +45,7 @@ def detect(
     gold_column: shared.GoldColumn = None,
     logged_column: Annotated[
         str | None,
-        shared.name_option("Column of labels that you served (hard): selects the memory test."),
+        shared.name_option("Column of labels that you served (hard): tests by the log, too (memory or margin test)."),
     ] = None,
     simulated_keys: Annotated[int, shared.count_option("Draw so many random keys for the figure.", least=0)] = 0,
     max_queries: shared.MaxQueries = None,
@@ -52,7 +63,7 @@ def detect(
 
     Exits with 0 if the mark was not detected, 3 if it was, 4 if there is too little to decide. Say how much you tried:
     p-values are corrected for it. The evidence file, a figure and a page that is not redacted disclose the target
-    class and the frequency.
+    class and the frequency. Of a key ring, --user says whose mark is looked for.
 
     \b
     Example: drw-hf detect student probes.jsonl --key my-key --victim protected --output evidence.json
@@ -65,10 +76,11 @@ def detect(
 
     if redact and report is None:
         raise typer.BadParameter("--redact is for --report, which is missing")
+    check_unwritten(output, report, redact)
     renamed = parse_label_map(label_map)
     first_seen = parse_first_seen(suspect_first_seen)
     progress = show_progress()
-    opened = open_key(key, passphrase_file)
+    opened = open_key(key, passphrase_file, whose)
     record = None if repo is None else verify_commitment(opened, repo, trusted_roots=trusted_root or ())
     rows = reading.load(texts, opened.task)
     asked = load_asked(suspect, own, opened)

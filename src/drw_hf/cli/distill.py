@@ -45,7 +45,8 @@ def distill(
 ) -> Outcome:
     """Train a student on a teacher's answers, to see whether the mark would be found in it.
 
-    A student whose labels are not the teacher's gets a new head. On several devices:
+    A student whose labels are not the teacher's gets a new head. One that starts from a protected model gets its
+    weights, which are the clean model's. On several devices:
     accelerate launch -m drw_hf.cli distill, and the same arguments.
 
     \b
@@ -104,7 +105,24 @@ def distill(
         f"Trained {student} on the answers in {data}{f' after the attack {attack}' if attack else ''} ({len(rows)} "
         f"rows, {document['steps']} steps, loss {document['loss']:.4f}); the student is in {output}."
     )
-    return Outcome(document, text)
+    return Outcome(document, "\n".join([text, *_next(data, output, text_column, split)]))
+
+
+def _next(data: str, student: Path, text_column: list[str] | None, split: str | None) -> list[str]:
+    """How to look for the mark in the student, with the texts that its teacher was asked."""
+    from .next_step import command, recall, unused
+
+    teacher = recall(data)
+    if teacher is None:
+        return ["Next, look for the mark in it, with your key and your model:", command("detect", "--help")]
+    if teacher.key is None:
+        told = f"{teacher.name} answered without a mark, so there is none to find. To make a key for it:"
+        return [told, command("keygen", "--help")]
+    options = {"victim": teacher.name, "text_column": text_column, "split": split, "output": unused("evidence.json")}
+    return [
+        "Next, look for the mark in it:",
+        command("detect", str(student), data, key=teacher.key, **options),
+    ]
 
 
 def answers_in(rows: "Dataset", name: str) -> tuple["Task", list[str]]:

@@ -8,7 +8,17 @@ import typer
 from ..errors import InvalidInputError
 from ..wording import printable
 from . import options as shared
-from .output import DETECTED, DONE, UNDECIDED, Outcome, prints_outcome, resumable, save_result, show_progress
+from .output import (
+    DETECTED,
+    DONE,
+    UNDECIDED,
+    Outcome,
+    check_unwritten,
+    prints_outcome,
+    resumable,
+    save_result,
+    show_progress,
+)
 
 if TYPE_CHECKING:
     from ..tracing.identification import Identification, UserFinding
@@ -73,6 +83,7 @@ def identify(
     from .inputs import column, load_asked, parse_label_map
     from .passphrases import open_ring
 
+    check_unwritten(output)
     renamed = parse_label_map(label_map)
     progress = show_progress()
     if next(stream_users(users)[0], None) is None:  # before anybody is asked

@@ -46,7 +46,10 @@ def keygen(
         ),
     ] = None,
     epsilon: Annotated[
-        float | None, shared.number_option("cosine: how far a marked probability moves (default: 0.2).")
+        float | None,
+        shared.number_option(
+            "cosine: level of the mark; a probability moves by at most 2 epsilon / (1 + 2 epsilon) (default: 0.2)."
+        ),
     ] = None,
     tau: Annotated[
         float | None,

@@ -7,13 +7,28 @@ import warnings
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
 
 from ..errors import DrwError
-from . import audit, card, demo, detect, distill, identify, keygen, label, plan, protect, reproduce, ring, verify
+from . import (
+    audit,
+    card,
+    demo,
+    detect,
+    distill,
+    identify,
+    keygen,
+    label,
+    plan,
+    protect,
+    report,
+    reproduce,
+    ring,
+    verify,
+)
+from .output import Commands
 
 
-class _Commands(TyperGroup):
+class _Commands(Commands):
     def invoke(self, ctx: Any) -> Any:
         """Run a command; our errors say what to do, so they are shown as they are, without a traceback.
 
@@ -66,6 +81,7 @@ for _command in (  # as --help lists them
     distill.distill,
     detect.detect,
     identify.identify,
+    report.report,
     verify.verify,
     card.card,
     audit.audit,

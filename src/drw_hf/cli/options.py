@@ -104,7 +104,6 @@ def flag(name: str, help: str) -> typer.models.OptionInfo:
 
 
 AsJson = Annotated[bool, flag("--json", "Print one JSON document on stdout, and nothing else there.")]
-Key = Annotated[str, path_option("Folder or repository of the key.", "FOLDER_OR_REPO")]
 KeyOrRing = Annotated[str, path_option("Folder or repository of the key, or of a key ring.", "FOLDER_OR_REPO")]
 OptionalKey = Annotated[
     str | None,
@@ -153,7 +152,12 @@ class Batches:
     max_length: MaxLength = None
 
 
-# -- of detect and verify
+# -- of detect, verify and report
+
+Evidence = Annotated[
+    Path,
+    typer.Argument(help="The JSON that detect --output or DetectionResult.save wrote; its probe lies beside."),
+]
 
 CommitmentRepo = Annotated[
     str | None, typer.Option("--repo", help="Repository in which the commitment was published.", metavar="ID")
@@ -246,5 +250,16 @@ RingFolder = Annotated[
     typer.Argument(help="Folder of the key ring, which is changed.", metavar="RING", exists=True, file_okay=False),
 ]
 Users = Annotated[Path, file_option("Text file with the users, one per line.")]
+DeclaredUsers = Annotated[
+    Path | None, file_option("Text file with the users declared: refuse a user who is not among them.")
+]
 User = Annotated[str, name_option("The user.")]
 Epoch = Annotated[int | None, count_option("Epoch of the ring (default: the present one).", least=0)]
+
+
+@dataclass(frozen=True)
+class WhoseKey:
+    """Whose key is meant, where a key ring is given in the place of a key."""
+
+    user: Annotated[str | None, name_option("Whose key, where --key is a key ring.")] = None
+    epoch: Epoch = None

@@ -14,12 +14,23 @@ from pathlib import Path
 from typing import Any
 
 import typer
+from typer.core import TyperGroup
 
 from ..errors import KeyFileError
 from .options import AsJson
 
 KEYWORD_ONLY = inspect.Parameter.KEYWORD_ONLY
 DONE, FAILED, USAGE, DETECTED, UNDECIDED, INTERRUPTED = 0, 1, 2, 3, 4, 130  # exit codes
+
+
+class Commands(TyperGroup):
+    """A group of commands whose help says of each its whole first sentence, where click would cut it."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write the list of commands."""
+        commands = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, one.get_short_help_str(limit=1_000)) for name, one in commands if one])
 
 
 @dataclass(frozen=True)
@@ -154,6 +165,17 @@ def save_result(
         result.plot(plot)
         written["plot"] = str(plot)
     return written, [f"Wrote the {what} to {where}." for what, where in written.items()]
+
+
+def check_unwritten(output: Path | None, report: Path | None = None, redact: bool = False) -> None:
+    """Before anybody is asked: refuse to write over a result that was saved, or over the files of a report."""
+    from ..detection.result import check_no_evidence, probe_path
+    from ..evidence.report import EVIDENCE, REDACTED_EVIDENCE
+
+    places = [] if output is None else [output, probe_path(output)]
+    if report is not None:
+        places.append(report / (REDACTED_EVIDENCE if redact else EVIDENCE))
+    check_no_evidence(*places)
 
 
 def check_free(output: Path, overwrite: bool) -> None:

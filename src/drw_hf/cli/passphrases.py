@@ -3,19 +3,22 @@
 What stands on the command line is shown by ``ps`` and kept in the shell's history.
 """
 
+import contextlib
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import typer
 
 from ..asking.models import load_config
-from ..errors import KeyFileError, MissingKeyError, WrongPassphraseError
+from ..errors import InvalidInputError, KeyFileError, MissingKeyError, WrongPassphraseError
 from ..keys import KeyRing, WatermarkKey
 from ..keys.files import RING, kind_of
 from ..keys.kept import KeptSecret, find_files
 from ..watermark import WatermarkedConfig
+from .options import WhoseKey
 
 VARIABLE = "DRW_PASSPHRASE"
 Kept = TypeVar("Kept", bound=KeptSecret)
@@ -40,9 +43,41 @@ def read_passphrase(file: Path | None) -> str | None:
     return passphrase
 
 
-def open_key(name_or_path: str, passphrase_file: Path | None = None) -> WatermarkKey:
-    """The key of a folder or repository; a passphrase that a sealed key needs and nobody gave is asked for."""
-    return open_sealed(name_or_path, passphrase_file, WatermarkKey)[0]
+def open_key(name_or_path: str, passphrase_file: Path | None = None, whose: WhoseKey | None = None) -> WatermarkKey:
+    """The key of a folder or repository; a passphrase that a sealed key needs and nobody gave is asked for.
+
+    Of a key ring it is the key of a user.
+    """
+    return key_of_user(open_key_or_ring(name_or_path, passphrase_file)[0], whose or WhoseKey())
+
+
+def key_of_user(opened: WatermarkKey | KeyRing, whose: WhoseKey) -> WatermarkKey:
+    """Of a ring the key of the user who was named; a key as it is, and then nobody may be named."""
+    if isinstance(opened, KeyRing):
+        if whose.user is None:
+            raise MissingKeyError(
+                f"--key names the key ring {opened.fingerprint}, which has a key for every user; say whose is meant "
+                "with --user NAME"
+            )
+        return opened.key_for(whose.user, whose.epoch)
+    if (whose.user, whose.epoch) != (None, None):
+        raise InvalidInputError(
+            f"--user and --epoch are for a key ring, and --key names a single key, {opened.fingerprint}; leave them "
+            "out, or name the ring"
+        )
+    return opened
+
+
+@contextlib.contextmanager
+def marking_for(model: Any, opened: WatermarkKey | KeyRing | None, whose: WhoseKey) -> Iterator[None]:
+    """Within this context a model that was loaded with a ring marks its answers for one user."""
+    if opened is None:
+        if (whose.user, whose.epoch) != (None, None):
+            raise InvalidInputError("--user and --epoch are for a key ring; name it with --key, or leave them out")
+        yield
+        return
+    with model.use_key(key_of_user(opened, whose)):
+        yield
 
 
 def open_ring(name_or_path: str, passphrase_file: Path | None = None) -> KeyRing:
@@ -96,14 +131,14 @@ def new_passphrase(file: Path | None) -> str:
     return typer.prompt("Passphrase for the new key", hide_input=True, confirmation_prompt=True, err=True)
 
 
-def key_of(name: str, key: str | None, passphrase_file: Path | None) -> WatermarkKey | None:
-    """The key that was named for a model, else, for a protected one, the key that lies beside it."""
+def key_of(name: str, key: str | None, passphrase_file: Path | None) -> WatermarkKey | KeyRing | None:
+    """The key or ring that was named for a model, else, for a protected one, the one that lies beside it."""
     if key is not None:
-        return open_key(key, passphrase_file)
+        return open_key_or_ring(key, passphrase_file)[0]
     if not isinstance(load_config(name), WatermarkedConfig):
         return None
     try:
-        return open_key(name, passphrase_file)
+        return open_key_or_ring(name, passphrase_file)[0]
     except WrongPassphraseError:
         raise
     except KeyFileError:

@@ -11,12 +11,13 @@ import typer
 from ..wording import small_p
 from . import options as shared
 from .output import Outcome, prints_outcome, resumable, show_progress
-from .tilt import CAUTION, plan_outcome
+from .tilt import CAUTION, p_between, plan_outcome, z_between
 
 if TYPE_CHECKING:
     from ..keys.choices import LabelKind
     from ..planning import Plan, PlanRow, Traffic
 
+TESTS = {"queries": "the exact test on the thief's queries", "unseen": "the exact test on text that was never asked"}
 RANKED = 5  # classes that are shown where no target was named
 RANKED_AT = 0.2  # the ε at which they are compared, unless another is named
 
@@ -87,8 +88,10 @@ def plan(
     strength that --budget allows. Without labels it needs --temperature, and the cost is no more than a guess.
 
     For the paper's mark (--mark cosine, or one of its options), predicts for each epsilon and tau the accuracy that it
-    costs, and the z and p-value of a test of a student that was served soft or hard labels; the data needs none. Then
-    names the smallest epsilon that reaches --p-value. Without --target, says which class would carry the mark best.
+    costs, and the z and p-value of the exact test of a student that was served soft or hard labels, from the least to
+    the largest of students that we trained; the data needs none. Then names the smallest epsilon that reaches
+    --p-value in a typical one, and what a log of hard labels would show. Without --target, says which class would
+    carry the mark best.
 
     No key is needed, and none is made.
 
@@ -155,7 +158,9 @@ def plan(
         traffic = observe_traffic(
             load_clean(model, its_task), rows, tokenizer, hash_rule=hash_rule, task=its_task, **asking
         )
-    known = {name: value for name, value in (("phi", phi), ("sigma", sigma)) if value is not None}
+    known: dict[str, Any] = {name: value for name, value in (("phi", phi), ("sigma", sigma)) if value is not None}
+    if known:  # what our students were like says nothing of these
+        known |= {"spread": {}, "whole": {}}
     settings = MarkSettings(target=number or 0, frequency=frequency, scope=scope or "predicted")
     options: dict[str, Any] = {
         "taus": tau or (0.5,),
@@ -165,21 +170,22 @@ def plan(
     if number is None:
         ranked = rank_targets(traffic, settings, epsilons=(epsilon or (RANKED_AT,))[:1], **options)
         rule = ["--hash-rule", hash_rule] if hash_rule else []
-        return _ranking(ranked, traffic, ["drw-hf", "plan", model, data, *rule])
+        return _ranking(ranked, traffic, ["drw-hf", "plan", model, data, *rule], TESTS[probed_with])
     planned = make_plan(traffic, settings, epsilons=epsilon or EPSILONS, **options)
-    return _one_class(planned, _unit(its_task), 1e-6 if p_value is None else p_value)
+    return _one_class(planned, _unit(its_task), 1e-6 if p_value is None else p_value, TESTS[probed_with])
 
 
 def _unit(task: str | None) -> str:
     return "words" if task == "token-classification" else "texts"
 
 
-def _one_class(found: "Plan", unit: str, p_value: float) -> Outcome:
+def _one_class(found: "Plan", unit: str, p_value: float, test: str) -> Outcome:
     traffic, kinds = found.traffic, found.label_kinds
     best = {kind: _recommended(found, p_value, kind) for kind in kinds}
     document = {
         **_about_class(found),
         **_about_traffic(found),
+        "test": test,
         "p_value": p_value,
         "recommended": {kind: row and _as_dict(row) for kind, row in best.items()},
     }
@@ -192,7 +198,9 @@ def _one_class(found: "Plan", unit: str, p_value: float) -> Outcome:
         "",
         *_table(heads, groups),
         "",
-        *(_advice(row, kind, found, p_value) for kind, row in best.items()),
+        f"z and p are those of {test}{_of_whom(found)}.",
+        *(_advice(row, kind, found, p_value, test) for kind, row in best.items()),
+        *_about_the_log(found, p_value),
         CAUTION,
     ]
     return Outcome(document, "\n".join(lines))
@@ -207,33 +215,67 @@ def _recommended(found: "Plan", p_value: float, label_kind: "LabelKind") -> "Pla
     return found.predict(round(math.ceil(row.epsilon / unit) * unit, 12), row.tau, label_kind)
 
 
-def _advice(row: "PlanRow | None", kind: "LabelKind", found: "Plan", p_value: float) -> str:
+def _of_whom(found: "Plan") -> str:
+    """Whose figures a table shows."""
+    if not found.student.spread:
+        return ", of students as you described them"
+    return ": from the least to the largest of the students that we trained"
+
+
+def _about_the_log(found: "Plan", p_value: float) -> list[str]:
+    """What the log of a hard-label service is worth, at the least ε of the plan that does."""
+    from ..planning.students import log10_bound
+
+    least = {row: row.memory_z_least for row in found.rows if row.memory_z_least is not None}
+    if not least:
+        return []
+    sure = [row for row, z in least.items() if log10_bound(z) <= math.log10(p_value)]
+    row = min(sure, key=lambda one: one.expected_cost) if sure else max(least, key=lambda one: least[one])
+    reaches = "reaches" if sure else "does not reach"
+    return [
+        "Keep a log of the labels that you serve. On it, the memory test (detect --logged-column) shows far more of a "
+        f"student of hard labels: at epsilon {row.epsilon:g} and tau {row.tau:g} z {_on_the_log(row)}, which "
+        f"{reaches} p ≤ {small_p(math.log10(p_value))} for every student that we trained."
+    ]
+
+
+def _on_the_log(row: "PlanRow") -> str:
+    """z of the memory test; nothing for soft labels."""
+    if row.memory_z_least is None or row.memory_z_largest is None:
+        return ""
+    return z_between(row.memory_z_least, row.memory_z_largest)
+
+
+def _advice(row: "PlanRow | None", kind: "LabelKind", found: "Plan", p_value: float, test: str) -> str:
     from ..planning.plan import LARGEST_EPSILON
 
-    thief = f"a thief with {kind} labels"
+    thief, reached = f"a typical student of {kind} labels", f"p ≤ {small_p(math.log10(p_value))}"
     if row is not None:
         tau = f" and tau {row.tau:g}" if len(found.taus) > 1 else ""
         return (
-            f"For p ≤ {p_value:g} against {thief}, take epsilon {row.epsilon:g}{tau}: it costs "
-            f"{_percent(row.expected_cost)} accuracy, {_percent(row.largest_cost)} at most."
+            f"For {reached} in {thief}, by {test}, take epsilon {row.epsilon:g}{tau}: it costs "
+            f"{_percent(row.expected_cost)} accuracy, {_percent(row.largest_cost)} at most. There, z is "
+            f"{z_between(row.z_least, row.z_largest)}."
         )
     factor = found.tokens_factor(p_value, kind)
     if not math.isfinite(factor):
-        return f"Against {thief} no epsilon helps: nothing of the mark would be copied (tau or --phi is 0)."
+        return f"For {thief} no epsilon helps: nothing of the mark would be copied (tau or --phi is 0)."
     ways = ["a class that is predicted more often (leave out --target to compare)", "more text"]
+    ways += ["the queries of your log to probe with (--probed-with queries)"] if test == TESTS["unseen"] else []
     ways += ["--hash-rule rarest"] if found.traffic.hash_rule == "second" else []
     return (
-        f"No epsilon up to {LARGEST_EPSILON:g} reaches p ≤ {p_value:g} against {thief}; about {factor:.1f} times as "
-        f"many distinct tokens would: take {', '.join(ways[:-1])} or {ways[-1]}."
+        f"No epsilon up to {LARGEST_EPSILON:g} reaches {reached} in {thief}, by {test}; about {factor:.1f} "
+        f"times as many distinct tokens would: take {', '.join(ways[:-1])} or {ways[-1]}."
     )
 
 
-def _ranking(ranked: list["Plan"], traffic: "Traffic", command: list[str]) -> Outcome:
+def _ranking(ranked: list["Plan"], traffic: "Traffic", command: list[str], test: str) -> Outcome:
     first, shown = ranked[0].rows[0], ranked[:RANKED]
     document = {
         "epsilon": first.epsilon,
         "tau": first.tau,
         **_about_traffic(ranked[0]),
+        "test": test,
         "classes": [_about_class(one) for one in shown],
     }
     heads = {
@@ -247,6 +289,7 @@ def _ranking(ranked: list["Plan"], traffic: "Traffic", command: list[str]) -> Ou
         "",
         *_table(heads, [one.rows[: len(one.label_kinds)] for one in shown]),
         "",
+        f"z and p are those of {test}{_of_whom(ranked[0])}.",
         f"A mark in {heads['class'][0]} would be found most surely. Next, see what it costs:",
         f"  {shlex.join([*command, '--target', heads['class'][0]])}",
         CAUTION,
@@ -283,9 +326,11 @@ def _table(heads: dict[str, list[str]], groups: Sequence[Sequence["PlanRow"]]) -
         figures = [
             ["cost", *(_percent(row.expected_cost) for row in of_kind)],
             ["at most", *(_percent(row.largest_cost) for row in of_kind)],
-            ["z", *(f"{row.z_score:.1f}" for row in of_kind)],
-            ["p", *(small_p(row.log10_p) for row in of_kind)],
+            ["z", *(z_between(row.z_least, row.z_largest) for row in of_kind)],
+            ["p", *(p_between(row.z_least, row.z_largest) for row in of_kind)],
         ]
+        by_log = [_on_the_log(row) for row in of_kind]
+        figures += [["z on the log", *by_log]] if all(by_log) else []
         parts.append((f"{of_kind[0].label_kind} labels", figures))
     blocks = []
     for title, columns in parts:

@@ -34,6 +34,13 @@ def protect(
     ] = None,
     push_key: Annotated[bool, typer.Option(help="Push the key as well.")] = True,
     handler: Annotated[bool, shared.flag("--handler", "Push a handler.py for Inference Endpoints along.")] = False,
+    package: Annotated[
+        str | None,
+        shared.name_option(
+            "Where the endpoint installs drw_hf from: a wheel, pushed along, or an address (with --handler).",
+            "WHEEL|URL",
+        ),
+    ] = None,
     timestamp_url: Annotated[
         str | None, shared.name_option("Time-stamping authority (RFC 3161) for the commitment.", "URL")
     ] = None,
@@ -97,6 +104,7 @@ def protect(
             push_key=push_key,
             passphrase=passphrase if push_key else None,
             handler=handler,
+            package=package,
             timestamp_url=timestamp_url,
             replace_key=replace_key,
             tokenizer=tokenizer,

@@ -2,15 +2,20 @@
 
 import dataclasses
 import json
+import warnings
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from . import options as shared
-from .output import Outcome, check_no_key, prints_outcome
+from .output import Commands, Outcome, check_no_key, prints_outcome
+
+if TYPE_CHECKING:
+    from ..keys import KeyRing
 
 app = typer.Typer(
+    cls=Commands,
     help="Keep a key ring (drw-hf keygen --ring): one secret, a key for every user.",
     no_args_is_help=True,
     rich_markup_mode=None,
@@ -54,18 +59,22 @@ def declare(
 def token(
     ring: shared.Ring,
     user: shared.User,
+    users: shared.DeclaredUsers = None,
     passphrase_file: shared.PassphraseFile = None,
 ) -> Outcome:
     """Print the token by which an endpoint knows a user.
 
-    Whoever has it asks in the user's name. Rotation does not change it.
+    Whoever has it asks in the user's name. Rotation does not change it. With --users it is made for declared users
+    alone; the ring itself does not hold their list.
 
     \b
-    Example: drw-hf ring token my-ring --user ann
+    Example: drw-hf ring token my-ring --user ann --users users.txt
     """
     from .passphrases import open_ring
 
-    made = open_ring(ring, passphrase_file).token_for(user)
+    opened = open_ring(ring, passphrase_file)
+    made = opened.token_for(user)
+    _check_declared(opened, user, users)
     return Outcome({"user": user, "token": made}, made)
 
 
@@ -76,6 +85,7 @@ def key(
     user: shared.User,
     output: shared.KeyFolder,
     epoch: shared.Epoch = None,
+    users: shared.DeclaredUsers = None,
     plain: Annotated[bool, shared.flag("--plain", "Do not seal the key, to hand it over.")] = False,
     passphrase_file: shared.PassphraseFile = None,
 ) -> Outcome:
@@ -93,6 +103,7 @@ def key(
     check_no_key(output)
     opened, passphrase = open_sealed(ring, passphrase_file, KeyRing)
     made = opened.key_for(user, epoch)
+    _check_declared(opened, user, users, epoch)
     passphrase = None if plain else passphrase
     made.save_pretrained(output, passphrase=passphrase)
     document = {
@@ -109,6 +120,23 @@ def key(
         f"Its commitment: {made.commitment()}",
     ]
     return Outcome(document, "\n".join(lines))
+
+
+def _check_declared(ring: "KeyRing", user: str, users: Path | None, epoch: int | None = None) -> None:
+    """Refuse a user who is not among those declared; where that cannot be told, say so."""
+    from ..keys.users import quoted
+    from ..tracing.users import stream_users
+
+    if users is not None:
+        ring.prove(user, list(stream_users(users)[0]), epoch=epoch)
+        return
+    declared = [one.count for one in ring.declarations if one.epoch == (ring.epoch if epoch is None else epoch)]
+    if declared:
+        told = f"whether {quoted(user)} is among the {declared[-1]:,} users declared was not checked; pass their list"
+        warnings.warn(f"{told} with --users", stacklevel=2)
+    else:
+        told = f"nobody is declared in this epoch of the ring, {quoted(user)} neither, and what is declared afterwards"
+        warnings.warn(f"{told} proves less; see drw-hf ring declare", stacklevel=2)
 
 
 @app.command()

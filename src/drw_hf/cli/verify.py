@@ -1,18 +1,15 @@
 """Replaying a claim for people and for scripts."""
 
-from pathlib import Path
-from typing import Annotated
-
-import typer
-
 from . import options as shared
 from .output import DONE, FAILED, UNDECIDED, Outcome, prints_outcome
 
 
 @prints_outcome
 def verify(
-    evidence: Annotated[Path, typer.Argument(help="The JSON that DetectionResult.save wrote; its probe lies beside.")],
-    key: shared.Key,
+    evidence: shared.Evidence,
+    key: shared.KeyOrRing,
+    *,
+    whose: shared.WhoseKey,
     repo: shared.CommitmentRepo = None,
     trusted_root: shared.TrustedRoots = None,
     suspect_first_seen: shared.FirstSeen = None,
@@ -27,14 +24,16 @@ def verify(
     \b
     Example: drw-hf verify evidence.json --key my-key --repo me/protected --trusted-root tsa.pem
     """
+    from ..detection.result import read_document
     from ..evidence.verify import verify_evidence
     from .inputs import parse_first_seen
     from .passphrases import open_key
 
     first_seen = parse_first_seen(suspect_first_seen)  # before a passphrase is asked for
+    read_document(evidence)  # and so is this
     found = verify_evidence(
         evidence,
-        key=open_key(key, passphrase_file),
+        key=open_key(key, passphrase_file, whose),
         repo_id=repo,
         trusted_roots=trusted_root or (),
         suspect_first_seen=first_seen,

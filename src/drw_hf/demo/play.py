@@ -24,13 +24,15 @@ from ..extraction.students import load_student
 from ..keys import WatermarkKey
 from ..keys.binding import labels_of
 from ..keys.choices import LabelKind
+from ..keys.files import write_atomically
+from ..keys.frames import forgets_locals
 from ..planning import Fit
 from .scenes import MAX_LENGTH, Scene, asking_options
-from .story import GUILTY, SEQUENCE, SUSPECTS, TOKEN, next_steps
+from .story import GUILTY, PASSPHRASE_FILE, SEQUENCE, SUSPECTS, TOKEN, next_steps
 
 FORMAT = "drw-demo-1"
 REPORT, NEXT_STEPS = "demo.json", "next-steps.md"
-PARTS = ("protected", "key", "figures", "evidence")  # the folders that a demo writes
+PARTS = ("model", "beginner", "texts", "protected", "key", "figures", "evidence")  # the folders that a demo writes
 EPOCHS = {TOKEN: 8, SEQUENCE: 10, "innocent": 4, "pretrained": 3}
 # Students of sentences that learn faster forget and relearn: noise in which the mark drowns.
 LEARNING_RATES = {TOKEN: 3e-3, SEQUENCE: 1e-3, "pretrained": 5e-5}
@@ -81,9 +83,12 @@ def play(scene: Scene, folder: Path, stages: Stages, seed: int) -> dict[str, Any
     folder.mkdir(parents=True, exist_ok=True)
     # First, so that an interrupted demo can be repeated.
     (folder / REPORT).write_text(json.dumps({"format": FORMAT, "complete": False}) + "\n", encoding="utf-8")
-    for part in PARTS:  # an earlier demo's: nobody can open its key any more
+    for part in PARTS:  # an earlier demo's
         shutil.rmtree(folder / part, ignore_errors=True)
-    (folder / NEXT_STEPS).unlink(missing_ok=True)
+    for name in (NEXT_STEPS, PASSPHRASE_FILE):
+        (folder / name).unlink(missing_ok=True)
+    if scene.source["model"] is None:
+        lay_out(scene, folder, seed)
     with stages.stage("key", "Making a key, before anything is served"):
         key = make_key(scene)
     with stages.stage("protect", "Protecting the victim with it, saving and reloading both"):
@@ -142,6 +147,23 @@ def play(scene: Scene, folder: Path, stages: Stages, seed: int) -> dict[str, Any
     return report
 
 
+def lay_out(scene: Scene, folder: Path, seed: int) -> None:
+    """Write the model and the texts of a demo, and what a thief would start from, for who wants to play it by hand."""
+    labels = labels_of(scene.victim.config)
+    for name, model in (("model", scene.victim), ("beginner", beginner(scene, seed + 11)[0])):
+        model.save_pretrained(folder / name)
+        scene.tokenizer.save_pretrained(folder / name)
+
+    def named(row: dict[str, Any]) -> dict[str, Any]:
+        right = row[scene.gold]
+        return {scene.gold: [labels[one] for one in right] if scene.task == TOKEN else labels[right]}
+
+    (folder / "texts").mkdir()
+    asked = {"queries": scene.queries.remove_columns(scene.gold), "probes": scene.probes.remove_columns(scene.gold)}
+    for name, rows in {"labelled": scene.pricing.map(named, features=None), **asked}.items():
+        rows.to_json(folder / "texts" / f"{name}.jsonl", force_ascii=False)
+
+
 def make_key(scene: Scene) -> WatermarkKey:
     """A fresh key: of the paper's mark if a class was chosen to carry it, else of tilt, fitted to a price."""
     if scene.target is not None:
@@ -163,12 +185,18 @@ def price_of(fit: Fit) -> dict[str, Any]:
     return {"budget": fit.budget, "texts": fit.n_texts, "keys": fit.n_keys, **dataclasses.asdict(fit.cost)}
 
 
+@forgets_locals
 def protect(scene: Scene, key: WatermarkKey, folder: Path) -> dict[LabelKind, Any]:
-    """Save the victim and its key, sealed, and load both again, to serve labels of each kind."""
+    """Save the victim and its key, sealed, and load both again, to serve labels of each kind.
+
+    The passphrase lies beside the key, which nobody would do with one that protects something: so whoever plays with
+    the demo can replay its evidence.
+    """
     protected_model = PROTECTED[scene.task]
     protected_model.from_model(scene.victim, key=key).save_pretrained(folder / "protected")
     scene.tokenizer.save_pretrained(folder / "protected")
     passphrase = secrets.token_urlsafe(24)
+    write_atomically(folder / PASSPHRASE_FILE, f"{passphrase}\n".encode())  # mode 0600
     key.save_pretrained(folder / "key", passphrase=passphrase)
     key = WatermarkKey.from_pretrained(folder / "key", passphrase=passphrase)
     return {

@@ -1,6 +1,7 @@
 """What a demo says: its story for people, told from what ``demo.json`` holds, and how to go on."""
 
 import math
+import shlex
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,6 +15,16 @@ HERE = Path(__file__).parent
 SEQUENCE: Task = "sequence-classification"
 TOKEN: Task = "token-classification"
 SUSPECTS = {"soft": "student of soft labels", "hard": "student of hard labels", "innocent": "innocent model"}
+PASSPHRASE_FILE = "demo-passphrase.txt"
+VERIFY = f"drw-hf verify evidence/soft/evidence.json --key key --passphrase-file {PASSPHRASE_FILE}"
+OWN = """\
+  model/         the victim as it was, and what a thief may start from (beginner/)
+  texts/         labelled, queries and probes: what all were asked
+"""
+OWN_MODEL = (
+    "the model of this demo: run the commands in its folder as they are, or with a folder or a Hub id of your own "
+    "model, and texts of your own, in the place of these"
+)
 GUILTY: tuple[LabelKind, ...] = ("soft", "hard")
 
 
@@ -33,7 +44,11 @@ def tell(report: dict[str, Any]) -> str:
         began=f"from {report['student']}" if report["student"] else "from scratch",
         table=table(report["models"]),
         outcome="\n\n".join(outcome(report)),
+        passphrase_file=PASSPHRASE_FILE,
+        replay=f"  cd {shlex.quote(report['folder'])}\n  {VERIFY}",
         commands="\n".join(f"  {command}" for command in commands(report)),
+        own=OWN if report["model"] is None else "",
+        whose=", from that folder" if report["model"] is None else "",
     )
     return "\n\n".join(
         paragraph
@@ -81,14 +96,15 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
 
 
 def commands(source: dict[str, Any]) -> list[str]:
-    """How to go on with a model of one's own."""
-    model = source["model"] or "MODEL"
+    """The same by hand: with the model of a demo, as its folder holds it, or with the user's own."""
+    model = source["model"] or "model"
+    texts, student = ("", model) if source["model"] else ("texts/", "beginner --epochs 8 --learning-rate 3e-3")
     return [
-        f"drw-hf keygen {model} --budget 0.3 --data labelled.jsonl --output my-key",
+        f"drw-hf keygen {model} --budget 0.3 --data {texts}labelled.jsonl --output my-key",
         f"drw-hf protect {model} --key my-key --output my-protected",
-        "drw-hf label my-protected queries.jsonl --key my-key --output answers",
-        f"drw-hf distill answers --student {model} --output student",
-        "drw-hf detect student probes.jsonl --key my-key --victim my-protected --report evidence",
+        f"drw-hf label my-protected {texts}queries.jsonl --key my-key --output answers",
+        f"drw-hf distill answers --student {student} --output student",
+        f"drw-hf detect student {texts}probes.jsonl --key my-key --victim my-protected --report evidence",
     ]
 
 
@@ -101,4 +117,6 @@ def next_steps(source: dict[str, Any], task: str) -> str:
     )
     again = f" --task {task}" if task != TOKEN and not source["model"] else ""
     page = (HERE / "next-steps.md").read_text(encoding="utf-8")
-    return page.format(rows=rows, labelled=labelled, again=again, commands=commands(source))
+    whose = "a folder or a Hub id of a classifier or tagger of yours" if source["model"] else OWN_MODEL
+    told = {"model": source["model"] or "model", "whose": whose, "rows": rows, "labelled": labelled, "again": again}
+    return page.format(**told, commands=commands(source), verify=VERIFY)

@@ -61,8 +61,9 @@ def detect(
         each ``{label: score}`` or a label, token tasks a list of these, one per word. A
         :class:`~drw_hf.detection.Probe` is analysed without asking. Arrays are answers gathered elsewhere, (m,) or
         (len(input_ids), m) in the key's label order; ``texts`` are then rows with ``input_ids``.
-    texts : list, Dataset
-        Texts, pairs, lists of words, or tokenised rows.
+    texts : list, Dataset, DataFrame
+        Texts, pairs, lists of words, or tokenised rows. Of a data set or a data frame the column of texts is asked
+        (``text_columns``).
     key : WatermarkKey
         The owner's key.
     tokenizer : PreTrainedTokenizerBase
@@ -116,7 +117,7 @@ def detect(
     record = None if commitment is None else _record_of(commitment, key)
     first_seen = None if suspect_first_seen is None else as_iso(suspect_first_seen)
     if texts is None and logged is not None and not isinstance(suspect, Probe):
-        texts, logged = [text for text, _ in logged], [served for _, served in logged]
+        texts, logged = _split_pairs(logged)
     if logged is not None and not MARKS.get(key.mark).draws(key.settings):
         raise InvalidInputError(
             f"logged= is for services that draw labels, and with this key of the mark {key.mark!r} none are drawn; "
@@ -128,6 +129,17 @@ def detect(
     bare = verdict_on(probe, key, corrections, level, TestOptions(logged_counts, simulated_keys))
     result = refer_to(bare, record, first_seen)
     return dataclasses.replace(result, mac=authenticate(result.document(), key))
+
+
+def _split_pairs(logged: Any) -> tuple[list[Any], list[Any]]:
+    """The texts and the labels of a log that was given as pairs."""
+    pairs = [] if isinstance(logged, str | Mapping) else list(logged)
+    if not pairs or not all(isinstance(pair, list | tuple) and len(pair) == 2 for pair in pairs):
+        raise InvalidInputError(
+            "without texts, logged must be a list of (text, served) pairs, in the order in which they were served; or "
+            "give the texts, and logged= with the labels alone"
+        )
+    return [text for text, _ in pairs], [served for _, served in pairs]
 
 
 def _record_of(commitment: FoundCommitment, key: WatermarkKey) -> dict[str, Any]:

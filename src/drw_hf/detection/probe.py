@@ -1,12 +1,11 @@
 """`Probe`: what a suspect (and the clean victim) said of texts, kept so that it is analysed again without asking."""
 
+import dataclasses
 import hashlib
 import io
 import json
 import os
-import zipfile
-import zlib
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,11 +13,14 @@ from typing import Any
 import numpy as np
 import torch
 
+from ..checks import unfit
 from ..errors import InvalidInputError
 from ..keys.choices import AnswerKind, Task
 from ..keys.derivation import MARGIN_ORDER
 from ..keys.files import write_atomically
 from ..keys.key import WatermarkKey
+from ..reading.arrays import LARGEST_ARCHIVE, read_arrays
+from ..reading.files import LARGEST_DOCUMENT, in_words, parse_json
 from ..watermark.margin import draw_messages
 from ..watermark.sampling import text_messages
 from ..watermark.tokens import Query, hashed_tokens, view_tokens
@@ -26,7 +28,29 @@ from .words import Words
 
 FORMAT = "drw-probe-1"
 _TEXTS = ("input_ids", "token_type_ids", "offsets", "rows", "places")
+_ANSWERS = ("suspect", "victim", "reference")
+_LABELS = ("gold", "logged")
 _ARRAYS = (*_TEXTS, "suspect", "victim", "gold", "logged", "reference")
+_TOKENS_AT_ONCE = 2**24  # padded: a single long text among short ones must not fill the memory
+
+
+# Who else can say what to expect of a suspect that gives labels alone, for the test of each mark.
+_EXPECTING = {"cosine": ("victim", "gold"), "tilt": ("victim", "reference")}
+
+
+def are_labels_alone(answers: np.ndarray) -> bool:
+    """Whether answers are labels, each as certainty, and no scores."""
+    return bool(np.isin(answers, (0, 1)).all())
+
+
+def check_expected(mark: str, given: Container[str]) -> None:
+    """Of a suspect that gives labels alone: refuse to go on where nothing that was ``given`` says what to expect."""
+    needed = _EXPECTING.get(mark, ())
+    if needed and not any(name in given for name in needed):
+        raise InvalidInputError(
+            "the suspect gives labels alone, without scores, and nothing says what to expect of them; pass the clean "
+            f"{needed[0]}= (or {needed[1]}=), at the command line --{needed[0]}"
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,24 +171,45 @@ class Probe:
 
     def save(self, path: str | os.PathLike) -> None:
         """Write the probe as a compressed ``.npz``; it holds tokens and answers, and nothing of any key."""
+        write_atomically(Path(path), self.content())
+
+    def content(self) -> bytes:
+        """The file that :meth:`save` writes."""
         arrays = {name: getattr(self, name) for name in _ARRAYS if getattr(self, name) is not None}
+        if sum(array.nbytes for array in arrays.values()) > LARGEST_ARCHIVE - LARGEST_DOCUMENT:
+            raise InvalidInputError(
+                f"this probe is larger than {in_words(LARGEST_ARCHIVE)}, the most that Probe.load reads; ask fewer "
+                "texts"
+            )
         fields = np.frombuffer(json.dumps({"format": FORMAT, **self._fields()}).encode(), dtype=np.uint8)
         buffer = io.BytesIO()
         np.savez_compressed(buffer, fields=fields, **arrays)
-        write_atomically(Path(path), buffer.getvalue())
+        return buffer.getvalue()
 
     @classmethod
     def load(cls, path: str | os.PathLike) -> "Probe":
-        """Read what :meth:`save` wrote."""
-        try:
-            with np.load(path, allow_pickle=False) as archive:
-                fields = json.loads(archive["fields"].tobytes())
-                arrays = {name: archive[name] for name in _ARRAYS if name in archive}
-        except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-            raise InvalidInputError(f"{path} is not a probe that Probe.save wrote ({type(error).__name__})") from None
-        if fields.pop("format", None) != FORMAT:
+        """Read what :meth:`save` wrote; ``InvalidInputError`` for anything else, and beyond 1 GiB unpacked."""
+        what = "a probe that Probe.save wrote"
+        arrays: dict[str, Any] = read_arrays(path, ("fields", *_ARRAYS), what, InvalidInputError)
+        fields = parse_json(arrays.pop("fields", np.zeros(0)).tobytes()[: LARGEST_DOCUMENT + 1])
+        if isinstance(fields, dict) and isinstance(fields.get("format"), str) and fields["format"] != FORMAT:
             raise InvalidInputError(f"{path} is a probe of another format; update drw_hf")
-        return cls(**{**fields, "labels": tuple(fields["labels"])}, **arrays)
+        whole = isinstance(fields, dict) and fields.pop("format", None) == FORMAT and _are_a_probe(fields, arrays)
+        probe = cls(**{**fields, "labels": tuple(fields["labels"])}, **arrays) if whole else None
+        if probe is None or not _hold_together(probe):
+            raise InvalidInputError(f"{path} is not {what}, or it was damaged; restore it from a backup")
+        return probe
+
+    def check(self) -> None:
+        """Refuse a probe whose parts do not fit together, or hold what is no answer."""
+        arrays = {name: array for name in _ARRAYS if (array := getattr(self, name)) is not None}
+        fields = {**self._fields(), "label_map": self.label_map}
+        if not _are_a_probe(fields, arrays) or not _hold_together(self):
+            raise InvalidInputError(
+                "this probe does not hold together: its arrays must have one entry per item, answers must be finite, "
+                "and label numbers must be classes, or -1 for none; make it with probe_suspect, or read it with "
+                "Probe.load"
+            )
 
     def _fields(self) -> dict[str, Any]:
         names = ("task", "kind", "n_queries", "suspect_name", "tokenizer_fingerprint")
@@ -174,11 +219,51 @@ class Probe:
 
     def _queries(self, size: int = 2048) -> Iterator[tuple[slice, Query]]:
         """The texts in padded batches, large ones: on a busy machine torch's threads wait more than they work."""
-        for first in range(0, self.n_texts, size):
-            ends = self.offsets[first : first + size + 1]
-            lengths = np.diff(ends)
+        first = 0
+        while first < self.n_texts:
+            lengths = np.diff(self.offsets[first : first + size + 1])
+            padded = np.maximum.accumulate(lengths) * np.arange(1, len(lengths) + 1)
+            lengths = lengths[: max(1, int(np.searchsorted(padded, _TOKENS_AT_ONCE, side="right")))]
+            texts = slice(first, first + len(lengths))
+            start, end = self.offsets[texts.start], self.offsets[texts.stop]
             mask = np.arange(lengths.max()) < lengths[:, None]
             ids, types = np.zeros((2, *mask.shape), np.int64)
-            ids[mask], types[mask] = (array[ends[0] : ends[-1]] for array in (self.input_ids, self.token_type_ids))
+            ids[mask], types[mask] = (array[start:end] for array in (self.input_ids, self.token_type_ids))
             attended = torch.from_numpy(mask.astype(np.int64))
-            yield slice(first, first + size), Query(torch.from_numpy(ids), attended, torch.from_numpy(types))
+            yield texts, Query(torch.from_numpy(ids), attended, torch.from_numpy(types))
+            first = texts.stop
+
+
+def _are_a_probe(fields: dict[str, Any], arrays: dict[str, np.ndarray]) -> bool:
+    """Whether what was read has the fields of a probe, and arrays of the right kinds and shapes."""
+    declared = {entry.name: entry.type for entry in dataclasses.fields(Probe) if entry.name not in _ARRAYS}
+    if not declared.keys() - {"label_map"} <= fields.keys() <= declared.keys() or unfit(fields, declared):
+        return False
+    if not {*_TEXTS, "suspect"} <= arrays.keys() or any(array.ndim == 0 for array in arrays.values()):
+        return False
+    n_items, n_tokens, labels = len(arrays["rows"]), len(arrays["input_ids"]), fields["labels"]
+    shapes: dict[str, tuple[int, ...]] = dict.fromkeys(_ANSWERS, (n_items, len(labels)))
+    shapes |= {"input_ids": (n_tokens,), "token_type_ids": (n_tokens,), "offsets": (len(arrays["offsets"]),)}
+    return 2 <= len(labels) == len(set(labels)) and all(
+        array.shape == shapes.get(name, (n_items,)) and array.dtype == (np.float32 if name in _ANSWERS else np.int64)
+        for name, array in arrays.items()
+    )
+
+
+def _hold_together(probe: Probe) -> bool:
+    """Whether every item is of a text that is there, and every number in its range."""
+    offsets, rows, places, n_labels = probe.offsets, probe.rows, probe.places, len(probe.labels)
+    if not len(offsets) or offsets[0] != 0 or offsets[-1] != len(probe.input_ids):
+        return False
+    if (offsets[1:] < offsets[:-1]).any() or (rows < 0).any() or (rows >= probe.n_texts).any():
+        return False
+    by_word = probe.task == "token-classification"
+    answers = [array for name in _ANSWERS if (array := getattr(probe, name)) is not None]
+    labels = [array for name in _LABELS if (array := getattr(probe, name)) is not None]
+    return (
+        bool(((places >= 0) & (places < np.diff(offsets)[rows]) if by_word else places == -1).all())
+        and probe.n_queries >= 0
+        and not (probe.input_ids < 0).any()
+        and all(np.isfinite(array).all() for array in answers)
+        and all(((array >= -1) & (array < n_labels)).all() for array in labels)
+    )

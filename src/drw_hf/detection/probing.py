@@ -4,22 +4,26 @@ What is kept is the owner's tokens of every text and the answers in the key's la
 needed, so one :class:`Probe` serves for any key of the model.
 """
 
+import contextlib
 import dataclasses
-from collections.abc import Container, Iterable, Mapping, Sequence
+import os
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Unpack, cast
 
 import numpy as np
 import torch
 from transformers import PreTrainedTokenizerBase
 
-from ..asking.answers import ask
-from ..asking.local import ModelPredictor, is_pipeline
+from ..asking.answers import Look, ask
+from ..asking.local import ModelPredictor, embedding_size, is_pipeline
+from ..asking.models import load_config
 from ..asking.options import AskingOptions, asking_options
-from ..asking.predictor import Askable, as_predictor
+from ..asking.predictor import Askable, Predictor, as_predictor
 from ..asking.questions import (
     Cut,
     Question,
     are_tokenised,
+    check_texts,
     find_text_columns,
     ids_that_are_no_word,
     places_of_words,
@@ -35,13 +39,16 @@ from ..errors import (
     DatasetError,
     InvalidInputError,
     KeyMismatchError,
+    MissingKeyError,
     PredictorError,
 )
 from ..keys.binding import max_length_of, tokenizer_fingerprint
 from ..keys.choices import Task
 from ..keys.key import WatermarkKey
-from .probe import Probe
+from .probe import Probe, are_labels_alone, check_expected
 
+_SPARE_EMBEDDINGS = 511  # where their number was rounded up, to a multiple of 512 at the most
+_CERTAIN_IN_A_ROW = 128  # texts answered with 0 and 1 alone: these are labels by now, and no scores of sure answers
 Suspect = Askable | list[Any] | tuple[Any, ...] | np.ndarray  # who can be asked, or answers gathered elsewhere
 
 
@@ -75,12 +82,14 @@ def probe_suspect(
     victim: Suspect | None = None,
     reference: Suspect | None = None,
     logged: Sequence[Any] | None = None,
+    to_test: bool = False,
     **probing: Unpack[ProbingOptions],
 ) -> Probe:
     """Ask a suspect (and the clean victim) about texts; the parameters are those of :func:`drw_hf.detect`.
 
     Of the key only the public side is read: its task, its labels, the tokenizer it belongs to. ``probing`` are the
-    :class:`~drw_hf.detection.ProbingOptions`.
+    :class:`~drw_hf.detection.ProbingOptions`. With ``to_test`` a suspect that gives labels alone, which cannot be
+    tested without somebody else's answers, is asked no more than shows it.
     """
     options, most = asking_options("probe_suspect", probing, ProbingOptions), probing.get("max_queries")
     if most is not None:
@@ -117,8 +126,14 @@ def probe_suspect(
         raise InvalidInputError("label_map names one of the key's labels twice; every label needs one of its own")
     labels = [renamed.get(label, label) for label in key.labels]
     tokenizers = probing.get("suspect_tokenizer"), tokenizer
+    if tokenizers[0] is None and isinstance(suspect, torch.nn.Module):
+        _check_same_vocabulary(suspect, tokenizer, key)
+    look = _look_for_labels(key, {**labelled, "victim": victim, "reference": reference}) if to_test else None
     answers = {}
-    answers["suspect"], name = _ask("the suspect", suspect, labels, tokenizers, key.task, questions, asked, options)
+    with _knowing_our_own(suspect, key):
+        answers["suspect"], name = _ask(
+            "the suspect", suspect, labels, tokenizers, key.task, questions, asked, options, look=look
+        )
     for which, other in (("victim", victim), ("reference", reference)):
         if other is not None:
             tokenizers, unmarked = (None, tokenizer), without_mark(other)
@@ -150,7 +165,7 @@ def probe_of(
     if texts is None:
         raise InvalidInputError("texts are missing: give texts to probe the suspect with")
     others: dict[str, Any] = {"tokenizer": tokenizer, "victim": victim, "reference": reference, "logged": logged}
-    return probe_suspect(suspect, texts, key=key, **others, **probing)
+    return probe_suspect(suspect, texts, key=key, to_test=True, **others, **probing)
 
 
 def _refuse_ignored(holder: str, given: Mapping[str, Any]) -> None:
@@ -163,10 +178,59 @@ def _refuse_ignored(holder: str, given: Mapping[str, Any]) -> None:
 # -- asking
 
 
+def _check_same_vocabulary(suspect: torch.nn.Module, tokenizer: Any, key: WatermarkKey) -> None:
+    """Refuse to ask a bare model with the owner's tokenizer where their sizes show that it has another one.
+
+    As many embeddings as the owner's model has, or a few more than there are tokens (some are rounded up), say nothing
+    against it.
+    """
+    size, n_tokens = embedding_size(suspect), len(tokenizer)
+    if size is None or size == key.vocab_size or 0 <= size - n_tokens <= _SPARE_EMBEDDINGS:
+        return
+    raise InvalidInputError(
+        f"the suspect has embeddings for {size} token ids, and your tokenizer, with which it would be asked, has "
+        f"{n_tokens} tokens: it seems to have another one; pass its own as suspect_tokenizer= (or yours, if you are "
+        "sure that it is the suspect's too)"
+    )
+
+
+def _look_for_labels(key: WatermarkKey, given: Mapping[str, Any]) -> Look:
+    """Stops asking a suspect that gives labels alone, where nothing that was given says what to expect of them.
+
+    Bare labels show at once. Scores that were rounded may be 0 and 1 for a while, so of those some more are awaited.
+    """
+    there = {name for name, value in given.items() if value is not None}
+    seen: list[np.ndarray] = []
+
+    def look(predictor: Predictor, answers: list[np.ndarray]) -> None:
+        if len(seen) < _CERTAIN_IN_A_ROW:
+            seen.extend(map(np.ravel, answers))
+            many = len(seen) >= _CERTAIN_IN_A_ROW
+            if predictor.labels_alone or (many and are_labels_alone(np.concatenate(seen))):
+                check_expected(key.mark, there)
+
+    return look
+
+
 def without_mark(victim: Any) -> Any:
     """Whom to ask for a victim's clean answers: a protected model's clean self."""
     model = victim.model if is_pipeline(victim) else victim
     return model.get_base_model() if hasattr(model, "watermark_disabled") else model
+
+
+@contextlib.contextmanager
+def _knowing_our_own(suspect: Any, key: WatermarkKey) -> Iterator[None]:
+    """Around asking a suspect: one that needs a key to load is a protected model, and no stolen copy."""
+    try:
+        yield
+    except MissingKeyError:
+        commitment = getattr(load_config(os.fspath(suspect)), "key_commitment", None)
+        whose = "the very key given" if commitment == key.commitment() else "another key than the one given"
+        raise MissingKeyError(
+            f"the suspect {os.fspath(suspect)} is itself a protected model, of {whose} (--key): a copy that somebody "
+            "made of its answers is a plain model, so give that. To see the mark in its own answers, load it with its "
+            "key, from_pretrained(..., key=key), and pass the model to detect"
+        ) from None
 
 
 def _ask(
@@ -179,11 +243,12 @@ def _ask(
     numbers: Sequence[int],
     options: AskingOptions,
     cut: Cut | None = None,
+    look: Look | None = None,
 ) -> tuple[list[np.ndarray], str]:
     """Answers in the order of ``labels``, and the name of who gave them; tokenizers: theirs if known, the owner's.
 
     ``numbers`` are the user's numbers of the questions; ``cut`` is how the answerer cuts them, by default at its own
-    limit.
+    limit; ``look`` is as for :func:`drw_hf.asking.answers.ask`.
     """
     own, owners = tokenizers
     if own is None and isinstance(asked, torch.nn.Module):
@@ -195,7 +260,7 @@ def _ask(
                 raise InvalidInputError(
                     f"tokenised rows are the owner's tokens, which {who} does not read; give texts"
                 )
-        answers = ask(predictor, questions, numbers, options, who)
+        answers = ask(predictor, questions, numbers, options, who, look)
     except (AnswerError, ConfigurationError, PredictorError) as error:
         raise type(error)(f"{who}: {error}") from error
     found = predictor.labels or ()
@@ -217,18 +282,37 @@ def _ask(
 
 
 def _questions(texts: Any, task: Task, text_columns: Any) -> list[Question]:
-    """Texts, pairs, lists of words, tokenised rows or a data set as questions."""
-    if hasattr(texts, "column_names"):
-        columns = find_text_columns(texts.column_names, task, text_columns)
-        texts = texts.with_format(None)  # no tensors
-        questions = questions_of({name: texts[name][:] for name in columns}, columns)
+    """Texts, pairs, lists of words, tokenised rows, a data set or a data frame as questions."""
+    if isinstance(texts, str | bytes):
+        raise InvalidInputError(
+            f"texts is one {type(texts).__name__}, which would be asked letter by letter; pass a list of texts, like "
+            "[text], or a Dataset (Dataset.from_text(file) makes one of a file)"
+        )
+    names = _column_names(texts)
+    if names is not None:
+        columns = find_text_columns(names, task, text_columns)
+        texts = texts.with_format(None) if hasattr(texts, "with_format") else texts  # no tensors
+        rows = {name: list(texts[name][:]) for name in columns}
+        questions = questions_of(rows, columns, range(len(rows[columns[0]])))
     else:
         questions = [tokenised_row(row) if isinstance(row, Mapping) else row for row in texts]
         if any(isinstance(row, dict) and "input_ids" not in row for row in questions):
             raise DatasetError("rows that are mappings need input_ids; give tokenised rows, texts or a Dataset")
+        numbers = [number for number, row in enumerate(questions) if not isinstance(row, dict)]
+        check_texts([questions[number] for number in numbers], "texts", numbers)
     if task == "token-classification":
         return [question.split() if isinstance(question, str) else question for question in questions]
     return [cast(tuple[str, str], tuple(q)) if isinstance(q, list) else q for q in questions]
+
+
+def _column_names(texts: Any) -> list[str] | None:
+    """The columns of a data set, a data frame (pandas, polars) or a dictionary of lists; None for anything else."""
+    names = getattr(texts, "column_names", getattr(texts, "columns", None))
+    if isinstance(names, Mapping):
+        raise DatasetError(f"texts has the splits {list(texts)}; give one of them, like texts[{next(iter(texts))!r}]")
+    if names is None and isinstance(texts, Mapping):
+        names = texts
+    return None if names is None else list(names)
 
 
 class _Tokens(NamedTuple):
@@ -302,14 +386,13 @@ def _assemble(
     if not counts.any():
         raise InvalidInputError("no word of the probe texts was answered; are they longer than the suspect's limit?")
     dtypes = {1: np.int64, 2: np.float32}  # of numbers, and of probabilities
-    certain = np.isin(arrays["suspect"], (0, 1)).all()
     return Probe(
         task=key.task,
         labels=tuple(key.labels),
         input_ids=np.fromiter((token for row in tokens.ids for token in row), np.int64),
         token_type_ids=np.fromiter((segment for row in tokens.types for segment in row), np.int64),
         offsets=np.cumsum([0, *map(len, tokens.ids)]).astype(np.int64),
-        kind="labels" if certain else "probabilities",
+        kind="labels" if are_labels_alone(arrays["suspect"]) else "probabilities",
         n_queries=len(tokens.ids),
         suspect_name=name,
         tokenizer_fingerprint=fingerprint,

@@ -13,17 +13,21 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..errors import InvalidInputError
+from ..checks import are_log10_p, fits, unfit
+from ..errors import FileNotWrittenError, InvalidInputError
 from ..keys.choices import Verdict
 from ..keys.files import write_atomically
 from ..keys.key import WatermarkKey
+from ..reading.files import MEBIBYTE, parse_json, read_within
 from ..wording import small_p
 from .probing import Probe
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+    from pandas import DataFrame
 
 FORMAT = "drw-evidence-1"
+LARGEST_EVIDENCE = 64 * MEBIBYTE  # two million numbers; a result has a few for each token of the vocabulary
 NOT_COMMITTED = "The result refers to no commitment made beforehand"
 _NOT_SAVED = ("probe", "null_samples")
 _SERIES = ("frequencies", "powers", "hash_values", "target_values")
@@ -183,11 +187,12 @@ class DetectionResult:
         """Write the result as JSON, and the probe beside it as ``.npz`` so that it can be replayed.
 
         The files disclose the target class, the frequency and hash values: they are as confidential as the key.
+        Evidence is never overwritten: where one of the files is there with another content,
+        :class:`~drw_hf.errors.FileNotWrittenError` says so.
         """
         path = Path(path)
-        if self.probe is not None:
-            self.probe.save(probe_path(path))
-        write_atomically(path, (json.dumps(self.document(), indent=2) + "\n").encode())
+        files = {} if self.probe is None else {probe_path(path): self.probe.content()}
+        write_evidence({**files, path: (json.dumps(self.document(), indent=2) + "\n").encode()})
 
     @classmethod
     def load(cls, path: str | os.PathLike) -> "DetectionResult":
@@ -197,7 +202,9 @@ class DetectionResult:
         probe = Probe.load(probe_path(path)) if probe_path(path).exists() else None
         if probe is not None and probe.digest() != document["probe_digest"]:
             raise InvalidInputError(f"the probe beside {path} is not the one this result is of")
-        return cls(**{name: document[name] for name in _saved_fields() if name in document}, probe=probe)
+        result = cls(**{name: document[name] for name in _saved_fields() if name in document}, probe=probe)
+        check_kinds(result)
+        return result
 
     def plot(self, path: str | os.PathLike | None = None) -> "Figure":
         """Draw the paper's figure: answers over the hash, the periodogram, and what chance would give.
@@ -227,6 +234,16 @@ class DetectionResult:
 
         return write_report(self, folder, redact=redact)
 
+    def to_frame(self) -> "DataFrame":
+        """One row of a pandas table with the figures that people tabulate; ``pandas.concat`` joins those of several.
+
+        It shows nothing of the key but its fingerprint. P-values too small for a float are 0.0 in it; ``log10_p`` and
+        ``log10_bound`` have them.
+        """
+        from .tabulate import figures_of, table_of
+
+        return table_of([figures_of(self)])
+
     def to_dict(self) -> dict[str, Any]:
         """The scalar findings, for logs and JSON."""
         fields = {name: getattr(self, name) for name in _saved_fields() if name not in _SERIES}
@@ -238,6 +255,27 @@ class DetectionResult:
         """All that :meth:`save` writes as JSON."""
         series = {name: getattr(self, name) for name in _SERIES}
         return {"format": FORMAT, **self.to_dict(), **series}
+
+
+def check_kinds(result: DetectionResult) -> None:
+    """Refuse a result that was read from a file in which somebody put things of other kinds."""
+    declared: dict[str, Any] = {entry.name: entry.type for entry in dataclasses.fields(DetectionResult)}
+    wrong = unfit(vars(result), declared)
+    if not wrong:
+        beside = [] if result.beside is None else [result.beside]
+        scored = {"beside": beside, "parts": (result.parts or {}).values()}
+        wrong = [name for name, parts in scored.items() for part in parts if not fits(part.get("z_score"), float)]
+        declared = dict.fromkeys(scored, "a test with its z_score")
+    if not wrong:
+        wrong = [name for name in ("log10_p", "log10_bound") if not are_log10_p(getattr(result, name))]
+        declared = dict.fromkeys(wrong, "the finite logarithm of a probability")
+    for name in wrong:
+        kind, found = declared[name], type(getattr(result, name)).__name__
+        expected = kind.__name__ if type(kind) is type else str(kind).replace("typing.", "")
+        raise InvalidInputError(
+            f"{name} of the result: a {found} that is not what was expected, {expected}; restore the file it was read "
+            "from"
+        )
 
 
 def refer_to(
@@ -267,9 +305,15 @@ def authenticate(document: Mapping[str, Any], key: WatermarkKey) -> str:
 
 def read_document(path: Path) -> dict[str, Any]:
     """The JSON that :meth:`DetectionResult.save` wrote, with all the fields a result needs."""
+    if not path.is_file():
+        what = "a folder" if path.is_dir() else "not there"
+        raise InvalidInputError(
+            f"{path} is {what}; expected the JSON file that result.save or `drw-hf detect --output` wrote (in a "
+            "report's folder it is evidence.json): check the name"
+        )
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
+        document = parse_json(read_within(path, LARGEST_EVIDENCE, InvalidInputError))
+    except OSError as error:
         raise InvalidInputError(f"{path} is not a result that save wrote ({type(error).__name__})") from None
     if not isinstance(document, dict) or document.get("format") != FORMAT:
         raise InvalidInputError(f"{path} is not a result of the form {FORMAT}; was it written by a newer drw_hf?")
@@ -278,6 +322,30 @@ def read_document(path: Path) -> dict[str, Any]:
     if missing:
         raise InvalidInputError(f"{path} lacks {sorted(missing)}; restore the file from a backup")
     return document
+
+
+def write_evidence(files: Mapping[Path, bytes]) -> None:
+    """Write the files of a result; before the first, refuse to put another content in the place of what is there."""
+    check_no_evidence(*(path for path, content in files.items() if not _holds(path, content)))
+    for path, content in files.items():
+        write_atomically(path, content)
+
+
+def check_no_evidence(*paths: Path) -> None:
+    """Refuse to write where a file is."""
+    for path in paths:
+        if path.is_file():
+            raise FileNotWrittenError(
+                f"{path} is there already, and evidence is never overwritten; choose another name, or move the file "
+                "away first"
+            )
+
+
+def _holds(path: Path, content: bytes) -> bool:
+    try:
+        return path.read_bytes() == content
+    except OSError:
+        return False
 
 
 def probe_path(path: Path) -> Path:

@@ -19,6 +19,7 @@ from ..keys.choices import Verdict
 from ..keys.frames import forgets_locals
 from ..keys.key import WatermarkKey
 from ..keys.settings import MARKS, PAPERS_MARK
+from ..wording import small_p
 from .probing import Probe
 from .result import DetectionResult
 from .statistics import SPECTRA, STATISTICS, Finding, SpectrumStatistic, Statistic, TestOptions, newest_for
@@ -30,7 +31,9 @@ from .statistics.tilt_and_margin import product_for
 
 SMALLEST_EFFECT = 0.3  # the mark over the spread per token that a "not detected" must have been able to find
 SUGGESTIVE = 0.05
-HIGHEST_Z_OF_A_REFERENCE = 4.0  # either way; one that is innocent reaches it once in 16,000 keys
+WITHOUT_REFERENCE = "Without the reference"  # so begins the sentence that says what a reference adds
+HELPS = "What would help most:"  # so begins the sentence of an undecided verdict that says so
+HIGHEST_Z_OF_A_REFERENCE = 4.0  # either way; of two tests an innocent one reaches it with one key of 8,000
 _MOST_KEYS_FOR_P_SNR = 1_000
 _NO_OPTIONS = {"logged_counts": False, "simulated_keys": 0}  # of a statistic that has no use for any
 _SETTINGS = ("tau", "law", "scope", "temperature")  # of those that marks have, what figures depend on
@@ -38,7 +41,7 @@ _SETTINGS = ("tau", "law", "scope", "temperature")  # of those that marks have, 
 # pretrained models had ratios from 1/3 to 2; framed ones, and those with an erased mark, beyond 4 either way.
 _FAR_APART, _NOISE = 3.0, 2.0
 _references: WeakKeyDictionary[Probe, Probe] = WeakKeyDictionary()  # as suspects, for every key the same
-_MISMATCHES, _FEW = 0.005, 3  # the share of logged answers, or their number, that rounding explains, generously
+_MISMATCHES, _FEW = 0.005, 3  # the share of drawn answers, or their number, that rounding explains, generously
 _LIBRARIES = ("drw_hf", "astropy", "numpy", "torch", "transformers", "datasets")
 
 
@@ -87,10 +90,16 @@ def verdict_on(
         snr_p = spectrum_by.p_value(spectrum, key, min(len(found.null_samples), _MOST_KEYS_FOR_P_SNR))
     test = found.test
     verdict, needed, explanation = judge(test, level, corrections, of_both=bool(found.parts))
+    if verdict == "undecided":
+        explanation = f"{explanation} {what_helps(logged=probe.logged is not None)}"
     if found.beside is not None:
         explanation = f"{explanation} {compare(test, found.beside.test, level, corrections)}"
     if found.parts:
         explanation = f"{explanation} {describe_log(found.settings)}"
+    if probe.reference is not None and not (probe.kind == "labels" and probe.victim is None):
+        alone = dataclasses.replace(options or TestOptions(), simulated_keys=0)
+        without = statistic.test(dataclasses.replace(probe, reference=None), key, alone).test
+        explanation = f"{explanation} {compare_without_reference(verdict, without, level, corrections)}"
     return DetectionResult(
         verdict=verdict,
         log10_p=corrections.correct(test.log10_p),
@@ -152,7 +161,10 @@ def judge(
         return "detected", None, f"An unrelated model would look this marked with a chance below {level:g}."
     wanted = level / (corrections.keys_tried * corrections.suspects_tested * corrections.looks)
     if corrections.correct(test.log10_p) < math.log10(SUGGESTIVE):
-        needed = math.ceil(tokens_needed(test, wanted) * test.n_tokens)
+        times = tokens_needed(test, wanted)
+        if of_both and test.log10_bound < 0.0:  # what grows with the terms is the log of the product
+            times = product_for(math.log(wanted)) / product_for(test.log10_bound * math.log(10.0))
+        needed = math.ceil(times * test.n_tokens)
         leaning = f"about {needed} {terms} like these would decide (there were {test.n_tokens})."
         return "undecided", needed, f"The answers lean towards the key, but not beyond doubt; {leaning}"
     # What a mark of the smallest effect needs to be found 19 times in 20 (z² = U ln(1 + γ²)), against what there was.
@@ -160,12 +172,19 @@ def judge(
     log_wanted = product_for(math.log(wanted)) if of_both else math.log(wanted)
     least = (math.sqrt(-2.0 * log_wanted) + 1.64) ** 2 / math.log1p(SMALLEST_EFFECT**2)
     if test.n_effective < least:
-        needed = math.ceil(least / max(test.n_effective, 1.0) * test.n_tokens)
+        needed = math.ceil(least / max(test.n_effective, 1.0) * max(test.n_tokens, 1))
         few = f"{test.n_tokens} {terms} are too few to find a faint mark; about {needed} would do."
         return "undecided", needed, few
     each = "token and draw" if of_both else "token"
     shown = f"a mark of {SMALLEST_EFFECT:g} standard deviations per {each} would most likely have shown."
     return "not detected", None, f"The answers show no sign of the key; {shown} Fainter ones may need more."
+
+
+def what_helps(*, logged: bool) -> str:
+    """What would decide, the strongest means first; what was given already is not asked for."""
+    log = "the queries that your service logged, as texts and with the labels it gave, for there a student shows most"
+    others = ["more distinct words in the texts", "for the next key, a stronger mark"]
+    return f"{HELPS} {'; then '.join(others if logged else [log, *others])}."
 
 
 def compare(scores: ExactTest, labels: ExactTest, level: float, corrections: Corrections) -> str:
@@ -189,9 +208,22 @@ def compare(scores: ExactTest, labels: ExactTest, level: float, corrections: Cor
     return f"Beside the test, and not part of it: the suspect's labels alone {pattern}."
 
 
+def compare_without_reference(verdict: Verdict, test: ExactTest, level: float, corrections: Corrections) -> str:
+    """What the same test says without the reference: a crafted one could make anybody look marked."""
+    bound = corrections.correct(test.log10_bound)
+    said = f"{WITHOUT_REFERENCE} the same test has z {test.z_score:.1f} and p at most {small_p(bound, up=True)}"
+    if verdict == "detected" and bound > math.log10(level):
+        return f"{said}, so that the verdict rests on the reference: ask who made it, when and from what."
+    return f"{said}."
+
+
 def differs_beyond_rounding(counted: Mapping[str, Any]) -> bool:
-    """Whether more logged answers than rounding explains are not what the key and the victim give."""
-    return counted["n_mismatches"] > max(_MISMATCHES * counted["n_logged"], _FEW)
+    """Whether more logged answers than rounding explains are not what the key and the victim give.
+
+    Rounding moves draws that hang on a last digit. An answer that no draw had a part in it hardly ever changes.
+    """
+    of_draws = counted["n_mismatches"] - counted["n_undrawn_mismatches"]
+    return counted["n_undrawn_mismatches"] > _FEW or of_draws > max(_MISMATCHES * counted["n_drawn"], _FEW)
 
 
 def describe_log(counted: Mapping[str, Any]) -> str:
@@ -201,13 +233,14 @@ def describe_log(counted: Mapping[str, Any]) -> str:
         return f"None of the {n} logged answers was close enough to be drawn; the log adds nothing."
     if not wrong:
         return f"All {n} logged answers are what the key and the victim give."
-    said = f"{wrong} of {n} logged answers are not what the key and the victim give"
+    said = f"{wrong} of {n} logged answers ({counted['n_drawn']} were drawn) are not what the key and the victim give"
     if differs_beyond_rounding(counted):
         return (
-            f"{said}: so many that the log may be of another key, model or cut, or altered. The test goes by the key "
-            "and the victim, not by the log."
+            f"{said}: more than rounding explains. Ask the victim in the precision (dtype) in which it was served; if "
+            "that is not it, the log is of another key, model or cut, or was altered. The test goes by the key and "
+            "the victim, not by the log."
         )
-    return f"{said}, as where a draw hangs on the last digits: ask the victim in the service's precision."
+    return f"{said}, as where a draw hangs on the last digits: ask the victim in the service's precision (dtype)."
 
 
 def target_label_of(key: WatermarkKey) -> str:
@@ -235,7 +268,8 @@ _version = cache(version)  # each reads and parses a file
 
 
 def check_belongs(probe: Probe, key: WatermarkKey) -> None:
-    """That probe and key are of the same task, labels and tokenizer."""
+    """That a probe holds together, and probe and key are of the same task, labels and tokenizer."""
+    probe.check()
     if probe.task != key.task or probe.labels != key.labels:
         raise KeyMismatchError(
             f"the probe is of a {probe.task} model with labels {list(probe.labels)}; the key {key.fingerprint} is for "

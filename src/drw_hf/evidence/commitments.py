@@ -17,12 +17,13 @@ from typing import Any, Self
 
 from huggingface_hub import CommitOperationAdd, HfApi, RepoFile
 
+from ..checks import unfit
 from ..errors import EvidenceError, HubError, TimestampError
 from ..keys.files import KEY_FILE, POINTER_FILE
 from ..keys.key import WatermarkKey
 from ..keys.ring import KeyRing
 from ..repositories.history import History, Snapshot
-from ..repositories.requests import full_name, hub_errors, parse_object, read_file
+from ..repositories.requests import commit_name, full_name, hub_errors, parse_object, read_file
 from .timestamps import (
     Timestamp,
     can_read_stamps,
@@ -138,13 +139,16 @@ class CommitmentRecord:
             known["date"] = datetime.fromisoformat(known["date"])
             if known["timestamp"] is not None:
                 known["timestamp"] = Timestamp.from_dict(known["timestamp"])
-            return cls(**known)
+            commitment_bytes(known["commitment"])
+            if not unfit(known, {entry.name: entry.type for entry in dataclasses.fields(cls)}):
+                return cls(**known)
         except EvidenceError:
             raise
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
-            raise EvidenceError(
-                "this is not the record of a commitment, or it was damaged; look it up again with verify_commitment"
-            ) from None
+            pass
+        raise EvidenceError(
+            "this is not the record of a commitment, or it was damaged; look it up again with verify_commitment"
+        )
 
 
 def commitment_files(commitment: str, timestamp: bytes | None = None) -> dict[str, bytes]:
@@ -225,7 +229,7 @@ def publish_commitment(
     repo_id = full_name(api, repo_id, "publishing in")
     with hub_errors(repo_id, "publishing in", revision):
         info = api.repo_info(repo_id, revision=revision) if api.repo_exists(repo_id) else None
-    head = None if info is None else info.sha
+    head = None if info is None else commit_name(info.sha, repo_id)
     if info is not None and info.private and not private:
         logger.warning("%s is private, and a commitment that nobody can look up convinces nobody", repo_id)
 
@@ -288,16 +292,16 @@ def verify_commitment(
     api = HfApi(token=token, library_name="drw_hf")
     with hub_errors(repo_id, "reading", revision):
         info = api.repo_info(repo_id, repo_type=repo_type, revision=revision)
-        assert info.sha is not None  # the Hub names the commit it speaks of
-        found = api.get_paths_info(repo_id, [stamp_path], repo_type=repo_type, revision=info.sha)
-    stamps_now = [(file, info.sha) for file in found if isinstance(file, RepoFile)]
+        head = commit_name(info.sha, repo_id)
+        found = api.get_paths_info(repo_id, [stamp_path], repo_type=repo_type, revision=head)
+    stamps_now = [(file, head) for file in found if isinstance(file, RepoFile)]
     history = History(repo_id, repo_type=repo_type, token=token)
 
     def stamps_in(snapshot: Snapshot) -> list[tuple[RepoFile, str]]:
         return [(file, snapshot.commit) for file in snapshot.files if file.path == stamp_path]
 
     stamps_before = []
-    with closing(history.snapshots([info.sha])) as snapshots:
+    with closing(history.snapshots([head])) as snapshots:
         for snapshot in snapshots:
             stamps_before += stamps_in(snapshot)
             files = sorted(snapshot.files, key=lambda file: file.path != text_path)  # where it belongs comes first

@@ -159,7 +159,7 @@ def plot_identification(result: Identification, path: str | os.PathLike | None =
     axes.plot(ranks[drawn], heights[drawn], ".", color=_INK, markersize=4, label=label, rasterized=True)
     expected = -np.log10((ranks[drawn] - 0.5) / len(heights))
     axes.plot(ranks[drawn], expected, "-", color=_LIGHT, linewidth=1.5, zorder=0, label="what chance gives")
-    threshold, needed = -result.log10_threshold, f"needed to be named, level {result.level:g}"
+    threshold, needed = -result.log10_threshold, f"needed to be named, level {small_p(math.log10(result.level))}"
     axes.axhline(threshold, color=_INK, linestyle="--", linewidth=1, label=needed)
     leakers = [-finding.log10_p for finding in result.leakers]
     if leakers:

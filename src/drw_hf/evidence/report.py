@@ -13,18 +13,23 @@ import shlex
 from datetime import timedelta
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
-
-from huggingface_hub.dataclasses import strict, validated_field
-from huggingface_hub.errors import StrictDataclassFieldValidationError
+from typing import TYPE_CHECKING, Any
 
 from ..checks import check_level, is_number
-from ..detection.result import NOT_COMMITTED, DetectionResult, as_iso, moment_of, probe_path
+from ..detection.result import (
+    NOT_COMMITTED,
+    DetectionResult,
+    as_iso,
+    check_kinds,
+    moment_of,
+    probe_path,
+    write_evidence,
+)
 from ..detection.statistics.memory import STATISTIC as MEMORY
 from ..detection.verdict import SMALLEST_EFFECT, SUGGESTIVE
-from ..errors import InvalidInputError
+from ..errors import DrwError, InvalidInputError
 from ..keys.files import ARRAYS_FILE, KEY_FILE, write_atomically
-from ..wording import decimal_parts, one_in, small_p
+from ..wording import one_in, small_p
 from .commitments import CommitmentRecord
 from .plots import draw_panels, draw_score
 
@@ -70,8 +75,9 @@ def write_report(result: DetectionResult, folder: str | os.PathLike, *, redact: 
         write_atomically(folder / PAGE, page.encode())
         return folder / PAGE
     evidence = json.dumps(published(result), indent=2) + "\n"
-    for name, content in {REDACTED_EVIDENCE: evidence, REDACTED_PAGE: page}.items():
-        write_atomically(folder / name, content.encode())
+    write_evidence({folder / REDACTED_EVIDENCE: evidence.encode()})
+    write_atomically(folder / REDACTED_PAGE, page.encode())
+    for name in (REDACTED_EVIDENCE, REDACTED_PAGE):
         (folder / name).chmod(0o644)  # it is there for others to read
     return folder / REDACTED_PAGE
 
@@ -117,49 +123,20 @@ def _redacted(result: DetectionResult) -> DetectionResult:
 
 
 def _check(result: DetectionResult) -> None:
-    """Refuse a result that was read from a file in which somebody put things of other kinds."""
-    schema = _schema()
-    try:
-        schema(**{entry.name: getattr(result, entry.name) for entry in dataclasses.fields(result)})
-    except StrictDataclassFieldValidationError as error:
-        name, cause = str(error).split("'")[1], error.__cause__
-        if isinstance(cause, TypeError):  # its own words show the value
-            kind, value = schema.__dataclass_fields__[name].type, getattr(result, name)
-            expected = kind.__name__ if isinstance(kind, type) and not get_args(kind) else str(kind)
-            expected = expected.replace("typing.", "")
-            cause = TypeError(f"a {type(value).__name__} that is not what was expected, {expected}")
-        raise InvalidInputError(f"{name} of the result: {cause}; restore the file it was read from") from None
-
-
-@cache
-def _schema() -> Any:
-    """The fields of a result as a strict dataclass; JSON may hold a whole number in the place of any other."""
-
-    def check_finite(value: float) -> None:
-        if not is_number(value):
-            raise ValueError("it is not finite")
-
-    def check_beside(value: dict[str, Any] | None) -> None:
-        if value is not None:
-            check_finite(value.get("z_score", math.nan))
-
-    def check_parts(value: dict[str, dict[str, Any]] | None) -> None:
-        for part in (value or {}).values():
-            check_beside(part)
-
-    kinds: dict[Any, Any] = {float: float | int, float | None: float | int | None, list[float]: list[float | int]}
-    rules: dict[str, Any] = {
-        **dict.fromkeys(("log10_p", "log10_bound", "z_score"), check_finite),
-        "level": check_level,
-        "beside": check_beside,
-        "parts": check_parts,
-        "commitment": lambda value: value is None or CommitmentRecord.from_dict(value),
-    }
-    entries = [
-        (entry.name, kinds.get(entry.type, entry.type), validated_field(rules.get(entry.name, lambda value: None)))
-        for entry in dataclasses.fields(DetectionResult)
-    ]
-    return strict(dataclasses.make_dataclass("ResultFields", entries))
+    """Refuse a result that was read from a file in which somebody put what cannot be shown."""
+    check_kinds(result)
+    numbers = {name: getattr(result, name) for name in ("log10_p", "log10_bound", "z_score")}
+    numbers["beside"] = 0.0 if result.beside is None else result.beside["z_score"]
+    numbers |= {f"parts ({name})": part["z_score"] for name, part in (result.parts or {}).items()}
+    problems = {name: "it is not finite" for name, value in numbers.items() if not is_number(value)}
+    for name, check in (("level", check_level), ("commitment", CommitmentRecord.from_dict)):
+        try:
+            if getattr(result, name) is not None:
+                check(getattr(result, name))
+        except DrwError as error:
+            problems[name] = str(error)
+    for name, problem in problems.items():
+        raise InvalidInputError(f"{name} of the result: {problem}; restore the file it was read from")
 
 
 def _refuse_to_mix(result: DetectionResult, folder: Path, redact: bool) -> None:
@@ -203,7 +180,7 @@ def _page(result: DetectionResult, redact: bool) -> str:
         redact=redact,
         name=name,
         short_name=name if len(name) <= _LONGEST_TITLE else f"{name[:_LONGEST_TITLE]}…",
-        level=_one_in_html(math.log10(result.level)),
+        level=one_in(math.log10(result.level)),
         smallest_effect=SMALLEST_EFFECT,
         leaning=result.log10_p < math.log10(SUGGESTIVE),
         memory_statistic=MEMORY,
@@ -239,10 +216,10 @@ def _template() -> "Template":
     environment.filters |= {
         "moment": _moment,
         "number": lambda value, form=",": format(value, form),
-        "one_in": _one_in_html,
+        "one_in": one_in,
         "quoted": shlex.quote,
         "shortened": _shortened,
-        "small_p": _small_p_html,
+        "small_p": small_p,
         "visible": _visible,
     }
     return environment.get_template("report.html")
@@ -286,21 +263,3 @@ def _moment(value: Any) -> str:
     except InvalidInputError:
         return value
     return iso if len(iso) == len("2026-03-31") else f"{moment_of(iso):%Y-%m-%d %H:%M:%S} UTC"
-
-
-def _one_in_html(log10_p: float) -> Any:
-    """A chance in words, with its power of ten raised."""
-    from markupsafe import Markup
-
-    words, _, power = one_in(log10_p).partition("^")
-    return Markup(f"{words}<sup>{power}</sup>") if power else words
-
-
-def _small_p_html(log10_p: float, up: bool = False) -> Any:
-    """A p-value to two digits, rounded or rounded up, with its power of ten raised."""
-    from markupsafe import Markup
-
-    if log10_p >= -3:
-        return small_p(log10_p, up=up)
-    mantissa, exponent = decimal_parts(log10_p, up=up)
-    return Markup(f"{mantissa:.1f} × 10<sup>−{-exponent}</sup>")

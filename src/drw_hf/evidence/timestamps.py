@@ -17,14 +17,15 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from types import ModuleType
 from typing import Any, Self
 
 import httpx2
 from cryptography import x509
 
+from ..checks import unfit
 from ..errors import InvalidInputError, TimestampError
+from ..reading.files import LARGEST_DOCUMENT, read_within
 from .certificates import (
     ASK_ANOTHER,
     DAMAGED,
@@ -82,8 +83,10 @@ class Timestamp:
 
     @classmethod
     def from_dict(cls, fields: dict[str, Any]) -> Self:
-        """The stamp that :meth:`to_dict` wrote down."""
+        """The stamp that :meth:`to_dict` wrote down; ``TypeError`` or ``ValueError`` for anything else."""
         accuracy = fields["accuracy_seconds"]
+        if unfit(fields, {**dict.fromkeys(fields, str), "accuracy_seconds": float | None}):
+            raise TypeError
         return cls(
             time=datetime.fromisoformat(fields["time"]),
             accuracy=None if accuracy is None else timedelta(seconds=accuracy),
@@ -381,7 +384,7 @@ def load_roots(trusted_roots: Sequence[str | os.PathLike | bytes]) -> list[x509.
     for source in trusted_roots:
         named = "a trusted root given as bytes" if isinstance(source, bytes) else f"the trusted root {source}"
         try:
-            content = source if isinstance(source, bytes) else Path(source).read_bytes()
+            content = source if isinstance(source, bytes) else read_within(source, LARGEST_DOCUMENT, TimestampError)
             roots += x509.load_pem_x509_certificates(content)
         except OSError as error:
             raise TimestampError(f"{named} cannot be read: {error.strerror or type(error).__name__}") from None

@@ -7,17 +7,27 @@ decided is said to be open. Where the probe comes from no replay can tell: :attr
 import json
 import math
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import date, datetime, timedelta
 from pathlib import Path
 from typing import Any, Literal
 
+from ..checks import fits
 from ..detection.probing import Probe
 from ..detection.result import DetectionResult, as_iso, authenticate, moment_of, probe_path, read_document, refer_to
 from ..detection.statistics import SPECTRA, STATISTICS, TestOptions, newest_for
 from ..detection.statistics.base import Kind
-from ..detection.verdict import Corrections, differs_beyond_rounding, key_settings, target_label_of, verdict_on
+from ..detection.verdict import (
+    HELPS,
+    WITHOUT_REFERENCE,
+    Corrections,
+    differs_beyond_rounding,
+    key_settings,
+    target_label_of,
+    verdict_on,
+)
 from ..errors import DrwError, EvidenceError, HubError, InvalidInputError
 from ..keys.key import WatermarkKey
 from ..registry import Registry
@@ -172,8 +182,8 @@ def _read(evidence: str | os.PathLike | DetectionResult) -> tuple[dict[str, Any]
         return document, f"{place.name} does not lie beside the evidence; put it there"
     try:
         return document, Probe.load(place)
-    except Exception as error:  # whatever zip, zlib, numpy and JSON make of a damaged file
-        return document, f"{place.name} is damaged ({type(error).__name__}); restore it from a backup"
+    except InvalidInputError:
+        return document, f"{place.name} is damaged, or no probe; restore it from a backup"
 
 
 def _settings_of(document: Mapping[str, Any]) -> dict[str, Any]:
@@ -191,17 +201,21 @@ def _taken_on_trust(document: Mapping[str, Any], probe: Probe | str, key: Waterm
         "The texts were not chosen by the suspect's answers, and none were left out afterwards: whoever keeps those "
         "that fit the key makes an unmarked suspect look marked.": True,
         "The clean victim's answers in the probe are the clean victim's.": given["victim"],
-        "The reference's answers in the probe are those of a model that has nothing to do with the key.": given[
-            "reference"
-        ],
+        "The reference's answers in the probe are those of a model that has nothing to do with the key, and that was "
+        "not made from the suspect's answers.": given["reference"],
         "The suspect's labels are those of the key that the owner chose for them (label_map), and no others were "
         "tried.": given["label_map"] or bool(document.get("label_map")),
         "The gold labels in the probe are right.": given["gold"],
         "The logged labels in the probe are those that were served.": given["logged"],
         "The logged counts are how often the tokens were asked.": bool(settings.get("logged_counts")),
         "Which texts were asked of the service, and which of them are in the log, did not depend on what it answered: "
-        "a client that asks again where an answer fits what it knows, or a log that is filtered by answers, feedback "
-        "or correctness, makes unmarked suspects look marked.": given["logged"] or bool(settings.get("logged_counts")),
+        "a log that is filtered by answers, feedback or correctness makes unmarked suspects look marked.": given[
+            "logged"
+        ]
+        or bool(settings.get("logged_counts")),
+        "The log is in the order in which it was served: of answers that share a draw the first counts.": bool(
+            document.get("parts")
+        ),
         "No more keys, suspects and looks were tried than are declared.": True,
         "The statistic was chosen before its result was seen: there is a newer one for such a probe.": newest
         is not None
@@ -320,7 +334,7 @@ def _check_log(replayed: dict[str, Any] | Check) -> tuple[Check, ...]:
     n, wrong = counted["n_logged"], counted["n_mismatches"]
     status: Status = "open" if differs_beyond_rounding(counted) else "passed"
     detail = f"{n - wrong} of {n} logged answers are what the key and the clean model in the probe give"
-    more = "; more differ than rounding explains, and a log, model or cut of another kind is one reason"
+    more = "; more differ than rounding explains: another precision (dtype), key, model or cut, or an altered log"
     return (Check("the log says what was drawn", status, detail + (more if status == "open" else "")),)
 
 
@@ -328,6 +342,10 @@ def _check_statistic(document: Mapping[str, Any], replayed: dict[str, Any] | Che
     if isinstance(replayed, Check):
         return replayed
     replayed = {**_ADDED_SINCE, **replayed}
+    if HELPS not in str(document["explanation"]):  # an earlier version's, which did not say what would help
+        replayed["explanation"] = re.sub(rf" {HELPS}[^.]*\.", "", replayed["explanation"])
+    if WITHOUT_REFERENCE not in str(document["explanation"]):  # nor what the reference adds
+        replayed["explanation"] = re.sub(rf" {WITHOUT_REFERENCE}.*?\.(?= |$)", "", replayed["explanation"])
     document = {**_ADDED_SINCE, **document, "explanation": str(document["explanation"]).replace(*_REWORDED)}
     derived = {
         "p_value": _power(document["log10_p"]),
@@ -368,7 +386,7 @@ def _undeclared(document: Mapping[str, Any]) -> list[str]:
 def _agree(recorded: Any, computed: Any, near_zero: float = _NEAR_ZERO) -> bool:
     """Numbers within the tolerance, everything else exactly."""
     if isinstance(computed, float):
-        if type(recorded) not in (int, float):
+        if not fits(recorded, float):
             return False
         both_nan = math.isnan(recorded) and math.isnan(computed)
         return both_nan or math.isclose(recorded, computed, rel_tol=TOLERANCE, abs_tol=near_zero)
@@ -382,7 +400,7 @@ def _agree(recorded: Any, computed: Any, near_zero: float = _NEAR_ZERO) -> bool:
 
 
 def _power(log10: Any) -> float:
-    return 10.0**log10 if type(log10) in (int, float) and log10 <= 0.0 else math.nan
+    return 10.0**log10 if fits(log10, float) and log10 <= 0.0 else math.nan
 
 
 def _with_both_values(name: str, recorded: Any, computed: Any) -> str:

@@ -13,9 +13,9 @@ classes, among them students of *other* keys, tested by scores, by labels alone 
     python -m drw_hf.experiments.calibration --mark tilt --output docs/results/calibration-tilt.jsonl
 
 With ``--mark margin`` it is asked of the draws of close calls and of both tests as one, with keys that have a margin:
-the two best classes, the chance and the draw are computed anew for every key. Two logs that depend on what was
-answered are tested as well, and the last lines say what comes of it: one that left out wrong answers, and that of a
-client who asked more where answers were right::
+the two best classes, the chance and the draw are computed anew for every key. Logs that depend on what was
+answered are tested as well, and the last lines say what comes of it: one that left out wrong answers, and those of
+clients who asked more where answers were right, or until they were::
 
     python -m drw_hf.experiments.calibration --mark margin --output docs/results/calibration-margin.jsonl
 
@@ -68,12 +68,9 @@ KINDS: dict[AnswerKind, str] = {"probabilities": "scores", "labels": "labels"}
 MARGIN_VARIANTS = tuple(f"{test} by {form}" for test in ("margin", "both") for form in KINDS.values())
 FILTERED = "margin by scores, of a log without wrong answers"
 AGAIN = "margin by scores, of a client who asks again where answers were right"
+UNTIL = "margin by scores, of a client who asks again until answers are right"
 N_FILTERED = 100  # keys with which logs are tested that were chosen by their answers
 N_VARIANTS = 4  # of a text, that such a client asks
-CHOSEN_LOGS = {
-    FILTERED: "Of a log without what was answered wrongly, which is no log to test by",
-    AGAIN: f"Of a client who asks {N_VARIANTS} variants of a text more where all answers about it were right",
-}
 MARGIN = 0.2
 MARKS = ("cosine", "tilt", "margin")
 
@@ -260,10 +257,10 @@ def measure_margin(innocent: Innocent, folder: str, n_keys: int) -> Record:
             "p_values": rounded(result.p_value for result in results),
             "p_bounds": rounded(result.p_bound for result in results),
         }
-    logs = {FILTERED: (probe, right), AGAIN: asked_for_a_log(theft, with_variants(theft), model, keys[0], folder)}
-    for what, (asked, gold) in logs.items():
-        chosen = without_wrong_answers if what == FILTERED else asked_again
-        scores = [chosen_by_answers(asked, gold, key, chosen) for key in keys[:N_FILTERED]]
+    more = asked_for_a_log(theft, with_variants(theft), model, keys[0], folder)
+    for what, chosen in CHOSEN_LOGS.items():
+        asked, gold = (probe, right) if what == FILTERED else more
+        scores = [chosen_by_answers(asked, gold, key, chosen.in_log) for key in keys[:N_FILTERED]]
         high = float(np.mean(np.array(scores) > 3.09))
         record[what] = {"mean_z": float(np.mean(scores)), "share_below_0.001": high}
     return record
@@ -293,14 +290,54 @@ def without_wrong_answers(_: Probe, right: np.ndarray) -> np.ndarray:
 
 
 def asked_again(probe: Probe, right: np.ndarray) -> np.ndarray:
-    """The log of a client who asks a text again, in other words, where every answer about it was right.
+    """The log of a client who asks all variants of a text where every answer about it was right."""
+    return turn_of(probe) <= np.where(all_right(probe, right)[0], N_VARIANTS, 0)[row_of(probe)]
 
-    The texts come first in the probe, then all variants of them, in the same order each time.
-    """
-    n = probe.n_texts // (1 + N_VARIANTS)
+
+def asked_until_right(probe: Probe, right: np.ndarray) -> np.ndarray:
+    """The log of a client who asks variant after variant of a text, until every answer about one was right."""
+    found = all_right(probe, right)
+    asked = np.where(found.any(axis=0), found.argmax(axis=0), N_VARIANTS)
+    return turn_of(probe) <= asked[row_of(probe)]
+
+
+def all_right(probe: Probe, right: np.ndarray) -> np.ndarray:
+    """Whether every answer about a text was right, and about each variant of it, shape (1 + variants, texts)."""
     wrong = np.zeros(probe.n_texts, dtype=bool)
     wrong[probe.rows[~right]] = True
-    return (probe.rows < n) | ~wrong[probe.rows % n]
+    return ~wrong.reshape(1 + N_VARIANTS, -1)
+
+
+def turn_of(probe: Probe) -> np.ndarray:
+    """Which variant of its text every item is of: in the probe the texts come first, then a variant of each."""
+    return probe.rows // (probe.n_texts // (1 + N_VARIANTS))
+
+
+def row_of(probe: Probe) -> np.ndarray:
+    """Which text every item is of, or of which text's variant."""
+    return probe.rows % (probe.n_texts // (1 + N_VARIANTS))
+
+
+@dataclasses.dataclass(frozen=True)
+class ChosenLog:
+    """A log that depends on answers: which of them are in it, by whether they are right, and how a report begins."""
+
+    in_log: Callable[[Probe, np.ndarray], np.ndarray]
+    words: str
+
+
+CHOSEN_LOGS = {
+    FILTERED: ChosenLog(
+        without_wrong_answers, "Of a log without what was answered wrongly, which is no log to test by"
+    ),
+    AGAIN: ChosenLog(
+        asked_again, f"Of a client who asks {N_VARIANTS} variants of a text more where all answers about it were right"
+    ),
+    UNTIL: ChosenLog(
+        asked_until_right,
+        f"Of a client who asks up to {N_VARIANTS} variants, until all answers about a text are right",
+    ),
+}
 
 
 def with_variants(theft: Theft) -> Dataset:
@@ -358,13 +395,13 @@ def tilt_report(output: Path, variants: Sequence[str] = TILT_VARIANTS) -> str:
         ranges = {f"≤ {level}": f"{low:.4%} to {high:.4%}" for level, (low, high) in within.items()}
         rows.append({"": "99.9 % of honest tests give", **ranges})
         parts.append(f"{name[0].upper()}{name[1:]} ({len(group)}):\n\n{table(rows)}")
-    for what, words in CHOSEN_LOGS.items():
+    for what, chosen in CHOSEN_LOGS.items():
         mean_z = [record[what]["mean_z"] for record in records if what in record]
         high = [record[what]["share_below_0.001"] for record in records if what in record]
         if mean_z:
             parts.append(
-                f"{words}, the mean z of the {len(mean_z)} innocent models is {np.mean(mean_z):.2f}; it runs from "
-                f"{min(mean_z):.2f} to {max(mean_z):.2f}, and p ≤ 0.001 in {np.mean(high):.2%} of the tests."
+                f"{chosen.words}, the mean z of the {len(mean_z)} innocent models is {np.mean(mean_z):.2f}; it runs "
+                f"from {min(mean_z):.2f} to {max(mean_z):.2f}, and p ≤ 0.001 in {np.mean(high):.2%} of the tests."
             )
     return "\n\n".join(parts) + "\n"
 

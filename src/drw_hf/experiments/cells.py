@@ -4,9 +4,10 @@ A cell for which nothing was run is "—". Where ranges or means are given, the 
 is not the row's.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from ..wording import small_p
 from .results import WHERE, finite
 
 if TYPE_CHECKING:
@@ -35,8 +36,29 @@ def span(some: "DataFrame", column: str, digits: int) -> str:
 
 def mean(some: "DataFrame", column: str, digits: int = 1) -> str:
     """The mean of a row's suspects."""
+    return _mean(some, column, lambda value: number(value, digits))
+
+
+def p_mean(some: "DataFrame", column: str) -> str:
+    """The geometric mean of the p of a row's suspects, from the column of its log₁₀."""
+    return _mean(some, column, small_p)
+
+
+def _mean(some: "DataFrame", column: str, written: Callable[[float], str]) -> str:
     known = finite(some[column])
-    return (number(known.mean(), digits) if len(known) else NOTHING) + _counted(len(known), len(some))
+    return (written(known.mean()) if len(known) else NOTHING) + _counted(len(known), len(some))
+
+
+def p_span(some: "DataFrame", column: str) -> str:
+    """The least and the largest p of a row's suspects, from the column of its log₁₀; the largest rounded up."""
+    known = finite(some[column])
+    return p_range(known.min(), known.max()) + _counted(len(known), len(some)) if len(known) else NOTHING
+
+
+def p_range(low: float, high: float) -> str:
+    """A range of p-values from their log₁₀, the larger rounded up."""
+    ends = small_p(low), small_p(high, up=True)
+    return ends[1] if low == high else " to ".join(ends)
 
 
 def with_number(cell: str, n: int) -> str:
@@ -56,9 +78,9 @@ def precision(found: tuple[float, int, int] | None, n: tuple[int, int] | None = 
     return text if found[1:] == n else f"{text} (n {found[1]} + {found[2]})"
 
 
-def both(some: "DataFrame", statistic: str) -> str:
+def both(some: "DataFrame", statistic: str, cell: Callable[["DataFrame", str], str] = mean) -> str:
     """The mean on queries and on unseen text."""
-    return " / ".join(mean(some, f"{statistic}, {where}") for where in WHERE)
+    return " / ".join(cell(some, f"{statistic}, {where}") for where in WHERE)
 
 
 def table(rows: Sequence[Mapping[str, str]]) -> str:

@@ -4,8 +4,8 @@
 
 A thief asks k variants of every text, and takes the majority of the answers. Nothing is trained: whatever a student
 learns, it learns of these labels, so the test is made of somebody who repeats them word for word, with the draws of
-the texts that they are variants of. The draw may depend on the whole text; on little of it, as the product has it (two
-tokens on either side of a tagger's word, three words of a sentence); or on the same of canonical ids, without
+the texts that they are variants of. The draw may depend on the whole text; on little of it, as the product has it (a
+token to either side of a tagger's word, three words of a sentence); or on the same of canonical ids, without
 punctuation and case.
 
 ``--work`` is the folder of ``python -m drw_hf.experiments.marks``, whose victims are used.
@@ -167,14 +167,14 @@ def repeated(plain: Probe, calls: CloseCalls, labels: np.ndarray) -> Record:
     """The test of somebody who repeats labels, with the draws of the texts themselves."""
     said = np.eye(len(plain.labels), dtype=np.float32)[labels]
     suspect = dataclasses.replace(plain, suspect=said, kind="labels")
-    law = MarginLaw(leanings(suspect, calls, "labels") / calls.shared_by, calls.chances, calls.numbers)
+    law = MarginLaw(leanings(suspect, calls, "labels"), calls.chances)
     changed = calls.items[(calls.answers != calls.undrawn)[calls.items]]
     kept = labels[changed] == calls.answers[changed]
     return {
         "z": round(law.test(law.statistic(calls.drawn)).z_score, 2),
         "kept": round(float(kept.mean()), 4),
-        "drawn": len(calls.items),
-        "messages": int(calls.numbers.max(initial=-1)) + 1,
+        "drawn": calls.n_drawn,
+        "messages": len(calls.items),
     }
 
 

@@ -60,8 +60,8 @@ _OF_PROBES = {
     "unseen": {"color": _MARK, "marker": "s", "markerfacecolor": "white", "label": "unseen text"},
 }
 _SHOWN = {P_SNR: "$P_{snr}$", Z: "z of the exact test"}  # what is drawn side by side
-_LIMITS = {P_SNR: LARGEST_INNOCENT, Z: 4.753}  # z of p = 10⁻⁶
-_LIMITS_SAID = f"$P_{{snr}}$ = {LARGEST_INNOCENT:g} (left), p = 10⁻⁶ (right)"
+_LIMITS = {P_SNR: LARGEST_INNOCENT, Z: 4.753}  # z of p = 1e-6
+_LIMITS_SAID = f"$P_{{snr}}$ = {LARGEST_INNOCENT:g} (left), p = 1e-6 (right)"
 _DOTTED = {"color": _LIGHT, "linestyle": ":", "zorder": 0}
 _COSTS = {"expected": "expected cost", "bound": "largest cost", "paper_bound": "the paper's largest cost"}
 _PAPER_PERFECT_FROM = 0.12  # ε from which on the paper's P_snr ranks NER perfectly

@@ -34,7 +34,9 @@ def main() -> None:
         probe = theft.probe(steal(theft, theft.protected(key), folder), parts["test"], key, folder)
     result = detect(probe, key=key, simulated_keys=10_000)
     result.plot(options.output)
-    dataclasses.replace(result, probe=None).save(options.output.with_suffix(".json"))
+    document = options.output.with_suffix(".json")
+    document.unlink(missing_ok=True)  # an illustration, made anew, and nobody's evidence
+    dataclasses.replace(result, probe=None).save(document)
     print(result)
 
 

@@ -5,6 +5,7 @@ import itertools
 import math
 from collections.abc import Callable
 
+from ..wording import small_p
 from .cells import NOTHING, number, precision, table
 from .results import (
     LABELS,
@@ -37,7 +38,7 @@ def goals_table(results: Results) -> str:
     goals: list[tuple[str, Callable[[Place, str], Judged], str]] = [
         *((f"mAP of z on the queries is 1.00, {labels}", _perfect, labels) for labels in LABELS),
         *((f"{low}, {labels}", _innocents_are_low, labels) for labels in LABELS),
-        *((f"every thief's p < 10⁻⁶ on the queries, {labels}", _thieves_are_sure, labels) for labels in LABELS),
+        *((f"every thief's p < 1e-6 on the queries, {labels}", _thieves_are_sure, labels) for labels in LABELS),
         (f"argmax-soft costs ≤ {SOFT_COST} points {at_paper}", _costs_little, "soft"),
         (f"hard labels cost no more than the paper's {at_paper}", _costs_little, "hard"),
         *((f"{faint}, {labels}", _costs_little_when_faint, labels) for labels in LABELS),
@@ -68,7 +69,7 @@ def _thieves_are_sure(place: Place, labels: str) -> Judged:
     found = place.positives(labels)[f"{LOG10_P}, queries"].dropna()
     if not len(found):
         return None
-    return found.max() < LARGEST_LOG10_P, f"largest log₁₀ p {number(found.max(), 1)} (n {len(found)})"
+    return found.max() < LARGEST_LOG10_P, f"largest p {small_p(found.max(), up=True)} (n {len(found)})"
 
 
 def _costs_little(place: Place, labels: str) -> Judged:
@@ -85,7 +86,7 @@ def _costs_little(place: Place, labels: str) -> Judged:
 
 
 def _costs_little_when_faint(place: Place, labels: str, certainty: str = LOG10_P) -> Judged:
-    """At the least ε down to which every student's p is below 10⁻⁶ on its queries."""
+    """At the least ε down to which every student's p is below 1e-6 on its queries."""
     tried = {epsilon: some for epsilon, kind, some in by_epsilon(place) if kind == labels}
     largest = {epsilon: tried[epsilon][f"{certainty}, queries"].max() for epsilon in sorted(tried, reverse=True)}
     if all(math.isnan(log10_p) for log10_p in largest.values()):

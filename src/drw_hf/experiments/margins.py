@@ -280,15 +280,15 @@ def measure_cost(case: Case) -> Record:
 def thieves_of(setting: Setting) -> list[str]:
     """Who steals from a setting; words of sentences carry no labels that could be voted on.
 
-    Of a pretrained victim nobody asks ten near-duplicates: that would take hours.
+    Of a pretrained victim nobody asks near-duplicates: that would take hours (:mod:`.draws` asks for their labels).
     """
     votes = [VOTES] if setting.task.kind == "token-classification" else []
-    asks = [name for name, (k, _) in ASKS.items() if k < max(TIMES) or setting.encoder.pretrained is None]
+    asks = ASKS if setting.encoder.pretrained is None else ()
     return [NOTHING_DONE, *votes, MIXES, CLEANS, *RELABELS.values(), *asks]
 
 
 def measurements(shop: Workshop, names: Sequence[str]) -> Iterator[Measurement]:
-    """Costs, students of thieves who do nothing, then innocents and the other thieves, of small models first."""
+    """Costs, students of thieves who do nothing, then innocents and the other thieves, seed by seed."""
 
     def one(what: str, name: str, measure: Callable[..., Record], seed: int, *given: str) -> Measurement:
         case = Case(shop, shop.settings[name], seed, BUDGET, MARGIN_BUDGET)
@@ -300,12 +300,13 @@ def measurements(shop: Workshop, names: Sequence[str]) -> Iterator[Measurement]:
     for seed in SEEDS:
         for name in names:
             yield one("student", name, measure_student, seed, NOTHING_DONE)
-    for name in sorted(names, key=lambda name: shop.settings[name].encoder.pretrained is not None):
-        for seed in shop.settings[name].attacked:
-            yield one("innocent", name, measure_innocent, seed, "gold")
-            yield one("innocent", name, measure_innocent, seed, "clean answers")
-            for thief in thieves_of(shop.settings[name])[1:]:
-                yield one("student", name, measure_student, seed, thief)
+    for seed in SEEDS:
+        for name in sorted(names, key=lambda name: shop.settings[name].encoder.pretrained is not None):
+            if seed in shop.settings[name].attacked:
+                yield one("innocent", name, measure_innocent, seed, "gold")
+                yield one("innocent", name, measure_innocent, seed, "clean answers")
+                for thief in thieves_of(shop.settings[name])[1:]:
+                    yield one("student", name, measure_student, seed, thief)
 
 
 def main() -> None:

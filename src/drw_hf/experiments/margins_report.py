@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from ..wording import small_p
 from .cells import NOTHING, from_to, number, table
 from .lines import Record, read_lines
 from .marks_settings import BUDGET, load_settings
@@ -75,7 +76,9 @@ def students(records: Sequence[Record], titles: dict[str, str]) -> str:
                 "seeds": str(len(some)),
                 "accuracy": _span([record["accuracy"] for record in some if "accuracy" in record]),
                 **{_named(test, form): _span(_z(some, form, test)) for form in FORMS for test in TESTS},
-                "worst p_bound": _power(max(record["log"]["scores"]["both"]["log10_bound"] for record in some)),
+                "worst p_bound": small_p(
+                    max(record["log"]["scores"]["both"]["log10_bound"] for record in some), up=True
+                ),
                 "tilt, unseen": _span([record["unseen"]["scores"]["z"] for record in some if "unseen" in record]),
             }
         )
@@ -109,7 +112,7 @@ def goals(records: Sequence[Record], titles: dict[str, str], aims: dict[str, flo
             found = [record["log"][form]["both"]["log10_bound"] for record in plain(name)]
             if not found:
                 return NOTHING
-            return f"{_verdict(max(found) < aims[name])}: {len(found)} seeds, worst {_power(max(found))}"
+            return f"{_verdict(max(found) < aims[name])}: {len(found)} seeds, worst {small_p(max(found), up=True)}"
 
         return judged
 
@@ -130,7 +133,7 @@ def goals(records: Sequence[Record], titles: dict[str, str], aims: dict[str, flo
         met = sum(value < AFTER_ATTACKS for values in bounds.values() for value in values)
         return (
             f"{_verdict(met == len(worth))}: {met} of {len(worth)} students (of {len(tried)}), worst "
-            f"{_power(max(bounds[worst]))} ({worst})"
+            f"{small_p(max(bounds[worst]), up=True)} ({worst})"
         )
 
     add(f"tilt and draws cost ≤ {BUDGET} points", cost)
@@ -156,10 +159,6 @@ def _with_error(value: float, error: float, digits: int) -> str:
 
 def _span(values: Sequence[float], digits: int = 1) -> str:
     return from_to(min(values), max(values), digits) if values else NOTHING
-
-
-def _power(log10_p: float) -> str:
-    return f"10^{number(log10_p, 1)}"
 
 
 def _verdict(met: bool) -> str:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 
+from ..wording import small_p
 from .cells import NOTHING, from_to, number, table
 from .lines import Record, read_lines
 from .marks_jobs import OTHER_KEY
@@ -105,7 +106,7 @@ def thieves(records: Sequence[Record]) -> str:
         ):
             row[column] = _both(scores, test, _z)
         row["worst p_bound"] = " / ".join(
-            f"10^{number(max(s[where][SCORES]['log10_bound'] for s in scores), 1)}" for where in WHERE
+            small_p(max(s[where][SCORES]["log10_bound"] for s in scores), up=True) for where in WHERE
         )
         row["P_snr"] = _both(scores, SCORES, lambda found: found.get("p_snr"))
         rows.append(row)
@@ -146,12 +147,12 @@ def goals(records: Sequence[Record], titles: dict[str, str]) -> str:
         for where, goal in (("queries", ON_QUERIES), ("unseen", ON_UNSEEN)):
             for test in tests:
                 form = test.partition(",")[0]
-                title = f"{student} student by {form}, p < 10^{number(goal, 0)} on {where}"
+                title = f"{student} student by {form}, p < {small_p(goal)} on {where}"
                 add(title, _p_goal(records, [student], where, test, goal))
-        title = f"{student} student by scores, with a reference, p < 10^{number(ON_UNSEEN, 0)} on unseen"
+        title = f"{student} student by scores, with a reference, p < {small_p(ON_UNSEEN)} on unseen"
         add(title, _p_goal(records, [student], "unseen", SHARP_SCORES, ON_UNSEEN, kind="referenced"))
     attacks = [name for name in ATTACKED if not STUDENTS[name].innocent]
-    title = f"every attack by scores, p < 10^{number(ATTACKED_GOAL, 0)} on queries"
+    title = f"every attack by scores, p < {small_p(ATTACKED_GOAL)} on queries"
     add(title, _p_goal(records, attacks, "queries", SCORES, ATTACKED_GOAL))
     return table(rows)
 
@@ -172,7 +173,7 @@ def _p_goal(
         worst = max(found, key=lambda which: found[which])
         met = sum(value < goal for value in found.values())
         whose = f" ({worst[0]})" if len(students) > 1 else ""
-        return f"{_verdict(met == len(found))}: {met} of {len(found)}, worst 10^{number(found[worst], 1)}{whose}"
+        return f"{_verdict(met == len(found))}: {met} of {len(found)}, worst {small_p(found[worst], up=True)}{whose}"
 
     return judged
 

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..planning.students import EXPECTED_STUDENTS
-from .cells import NOTHING, both, from_to, mean, number, precision, span, table, with_number
+from ..wording import small_p
+from .cells import NOTHING, both, from_to, mean, number, p_mean, p_span, precision, span, table, with_number
 from .jobs import GOLD, MODES, UNWATERMARKED
 from .results import (
     BLIND_Z,
@@ -30,6 +31,7 @@ from .tasks import PAPER, TASKS
 if TYPE_CHECKING:
     from pandas import DataFrame
 
+MEAN_P = "p (geometric mean)"
 SHOWN_LEVELS = (0.02, 0.05, 0.1, 0.2, 0.5)  # of those that accuracy was measured at
 
 Row = dict[str, str]
@@ -90,8 +92,7 @@ def summary(results: Results) -> str:
                 "mAP, P_snr (*paper*)": by_p_snr,
                 "innocents' P_snr (*paper*)": innocents,
                 "thieves' P_snr (*paper*)": thieves,
-                # Rounded up: it says "at most".
-                "thieves' p at most": f"10^{number(math.ceil(up[f'{LOG10_P}, queries'].max()), 0)}",
+                "thieves' p at most": small_p(up[f"{LOG10_P}, queries"].max(), up=True),
             }
         )
     return table(rows)
@@ -150,7 +151,9 @@ def table_2_exact(results: Results) -> str:
     """Ranges of the exact test, for innocents and thieves."""
     rows = []
     for row, _, some in _rows_of_table_2(results):
-        row |= {column: span(some, column, 1) for how in (Z, LOG10_P, BLIND_Z) for column in _on_both(how)}
+        row |= {column: span(some, column, 1) for column in _on_both(Z)}
+        row |= {f"p, {where}": p_span(some, f"{LOG10_P}, {where}") for where in WHERE}
+        row |= {column: span(some, column, 1) for column in _on_both(BLIND_Z)}
         known = some.dropna(subset=[f"{MEMORY_Z}, queries"])
         rows.append(row | {MEMORY_Z: with_number(span(known, f"{MEMORY_Z}, queries", 1), len(known))})
     return table(rows)
@@ -196,7 +199,7 @@ def epsilon_table(results: Results) -> str:
             row = _row(place, labels=labels, ε=f"{epsilon:g}", students=f"{len(some)} + {len(down)}")
             for how in (P_SNR, Z):
                 row[f"mAP of {how}"] = " / ".join(_ranked(some, down, column) for column in _on_both(how))
-            rows.append(row | {how: both(some, how) for how in (P_SNR, Z, LOG10_P)})
+            rows.append(row | {how: both(some, how) for how in (P_SNR, Z)} | {MEAN_P: both(some, LOG10_P, p_mean)})
     return table(rows)
 
 
@@ -207,7 +210,7 @@ def ablation_table(results: Results, find: Find, varied: str) -> str:
         for setting, labels, some in find(place):
             name = setting if isinstance(setting, str) else f"{setting:g}"
             row = _row(place) | {varied: name, "labels": labels, "n": str(len(some))}
-            row |= {how: both(some, how) for how in (P_SNR, Z, LOG10_P)}
+            row |= {how: both(some, how) for how in (P_SNR, Z)} | {MEAN_P: both(some, LOG10_P, p_mean)}
             rows.append(row | {"student": mean(some, TASKS[place.task].metric)})
     return table(rows)
 

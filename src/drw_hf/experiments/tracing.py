@@ -37,7 +37,7 @@ from ..planning import fit_tilt
 from ..tracing import Identification, identify
 from ..wording import small_p
 from . import library
-from .cells import from_to, number, table
+from .cells import from_to, number, p_range, table
 from .lines import Record, read_lines, rounded
 from .measurements import LEVELS, Measurement, command_parser, run_command, uniformity
 from .theft import CORPORA, Theft, distil, make_theft, small_bert, steal, train_on_gold
@@ -283,7 +283,7 @@ def _innocents_table(records: dict[str, Record]) -> str:
             row = {"innocent users' p-values": title, "users": f"{uniform['n']:,}"}
             row |= {f"p ≤ {level}": f"{uniform['shares'][str(level)]:.2%}" for level in LEVELS}
             row["largest z"] = number(library("scipy.stats").norm.isf(uniform["smallest"]), 1)
-            row["KS test"] = "p < 10⁻¹⁰" if p < 1e-10 else f"p {small_p(math.log10(p))}"
+            row["KS test"] = "p < 1e-10" if p < 1e-10 else f"p {small_p(math.log10(p))}"
             rows.append({**row, "named": f"{found['innocents_named']:,}"})
     if ONE in records:
         uniform = records[ONE]["unseen"]["others"]
@@ -303,7 +303,7 @@ def _coalitions_table(records: dict[str, Record]) -> str:
             found = [record[where] for record in some]
             z, log10_p, named = ([value for one in found for value in one[name]] for name in ("z", "log10_p", "named"))
             row = {"users who pooled": str(size), "students": str(len(some)), "probed with": title}
-            row |= {"mean z (range)": f"{np.mean(z):.1f} ({_range(z)})", "log₁₀ p": _range(log10_p)}
+            row |= {"mean z (range)": f"{np.mean(z):.1f} ({_range(z)})", "p": p_range(min(log10_p), max(log10_p))}
             row["named"] = f"{sum(named)} of {len(named)}"
             rows.append({**row, "innocents named": str(sum(one["innocents_named"] for one in found))})
     return table(rows)

@@ -22,6 +22,7 @@ import numpy as np
 
 from ..detection.probing import Probe
 from ..keys.choices import LABEL_KINDS, LabelKind
+from ..planning.students import ExpectedStudent
 from ..planning.tilt_plan import pair_weights, z_of
 from ..planning.tilt_traffic import traffic_of
 from ..watermark.tilt import settings_of
@@ -204,6 +205,20 @@ def expected_effects(
         by_setting = {name: effect for name, (_, effect) in of_settings.items()}
         found[budget] = Effect(base[0] * ratios[0], base[1] * ratios[1], by_setting)
     return found
+
+
+def effect_spread(
+    records: Sequence[Record], where: str, label_kind: str, expected: ExpectedStudent
+) -> tuple[float, float]:
+    """γ/β of the least and of the largest student that saw all queries, relative to what is expected."""
+    shares = [
+        record[where][_part(1.0)]["effect"][str(KAPPA)]
+        / record["strength"]
+        / expected.copied(label_kind, record["strength"])
+        for record in records
+        if (record["label_kind"], record["share"]) == (label_kind, 1.0)
+    ]
+    return min(shares), max(shares)
 
 
 def _geometric_mean(values: Sequence[float]) -> float:

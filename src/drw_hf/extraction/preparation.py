@@ -117,7 +117,7 @@ def _gold(column: Sequence[Any], input_ids: Sequence[Sequence[int]], places: Any
         return list(map(number, column))
     rows = [[IGNORED] * len(ids) for ids in input_ids]
     for row, labels, row_places in zip(rows, column, places, strict=True):
-        for label, place in zip(labels, row_places, strict=False):
+        for label, place in zip(labels or (), row_places, strict=False):  # None: a row without gold labels
             if place is not None:
                 row[place] = number(label)
     return rows

@@ -1,5 +1,6 @@
 """`audit`: does a key lie open in a repository, now or anywhere in its history?"""
 
+import os
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
@@ -10,10 +11,12 @@ from typing import Any
 from huggingface_hub import RepoFile
 
 from ..detection.result import FORMAT as EVIDENCE_FORMAT
-from ..errors import HubError, KeyPointerError
+from ..errors import HubError, InvalidInputError, KeyPointerError
 from ..keys import sealing
-from ..keys.files import ARRAYS_FILE, FORMAT, KEY_FILE, POINTER_FILE, RING_FILE, RING_FORMAT, SEALED_ARRAYS, parse_json
+from ..keys.files import ARRAYS_FILE, FORMAT, KEY_FILE, POINTER_FILE, RING_FILE, RING_FORMAT, SEALED_ARRAYS
+from ..reading.files import parse_json
 from ..repositories.history import History
+from ..watermark.configuration import is_hub_id
 from ..wording import printable
 from .pull import Pointer
 
@@ -152,9 +155,17 @@ def audit(repo_id: str, *, repo_type: str = "model", token: bool | str | None = 
 
     Raises
     ------
+    InvalidInputError
+        For a folder on this machine, or whatever else is no repository's name.
     RepositoryAccessError
         When the repository does not exist, or the token may not read it.
     """
+    if not is_hub_id(repo_id) or (os.path.isdir(repo_id) and "/" not in repo_id):
+        what = "a folder on this machine" if os.path.isdir(repo_id) else "no name of a repository"
+        raise InvalidInputError(
+            f"{repo_id} is {what}; an audit looks through the history of a repository on the Hub, so pass the name it "
+            "has there, as in me/model"
+        )
     found, pointers = _look_through(History(repo_id, repo_type=repo_type, token=token), progress)
     elsewhere = [finding for pointer in pointers for finding in _exposed_behind(pointer, token, progress)]
     return replace(found, findings=(*found.findings, *elsewhere))

@@ -15,10 +15,11 @@ from typing import Any, Unpack
 
 from huggingface_hub import HfApi, constants
 
-from ..errors import HubError, KeyFileError, KeyPointerError, RevisionMissingError
-from ..keys.files import KINDS, POINTER_FILE, FileKind, kind_of, read_envelope, write_atomically
+from ..errors import DrwError, HubError, KeyFileError, KeyPointerError, RevisionMissingError
+from ..keys.files import KINDS, POINTER_FILE, FileKind, kind_of, largest, read_envelope, write_atomically
 from ..keys.kept import PullOptions
-from ..repositories.requests import hub_errors, parse_object, read_file
+from ..reading.files import LARGEST_DOCUMENT, read_within
+from ..repositories.requests import commit_name, hub_errors, parse_object, read_file
 from ..watermark.configuration import is_hub_id
 
 POINTER_FORMAT, POINTER_VERSION = "drw-hf-key-pointer", 1
@@ -53,7 +54,7 @@ class Place:
                 cache_dir=None if self.cache_dir is None else Path(self.cache_dir),
                 local_files_only=self.offline,
             )
-        return found.resolved
+        return commit_name(found.resolved, self.repo_id)  # it becomes the name of a folder
 
     def fetch(self, filename: str, commit: str) -> Path | None:
         """A file's path in the cache; None where the commit (offline: the cache) does not have it."""
@@ -65,7 +66,8 @@ class Place:
                 return path
             if absent.is_file() or self.offline:
                 return None
-        content = read_file(self.repo_id, join(self.subfolder, filename), commit, token=self.token)
+        place = join(self.subfolder, filename)
+        content = read_file(self.repo_id, place, commit, token=self.token, most=largest(filename))
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         write_atomically(absent if content is None else path, content or b"")
         return None if content is None else path
@@ -87,7 +89,12 @@ class Pointer:
     @classmethod
     def read(cls, path: Path) -> "Pointer":
         """From its file."""
-        return cls.parse(path.read_bytes(), str(path))
+        try:
+            return cls.parse(read_within(path, LARGEST_DOCUMENT, KeyPointerError), str(path))
+        except OSError as error:
+            if isinstance(error, DrwError):
+                raise
+            raise KeyPointerError(f"cannot read {path}: {error.strerror or type(error).__name__}") from None
 
     @classmethod
     def parse(cls, content: bytes, name: str) -> "Pointer":

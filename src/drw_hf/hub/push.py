@@ -2,7 +2,6 @@
 
 import inspect
 import json
-import re
 import tempfile
 import warnings
 from collections.abc import Mapping
@@ -24,10 +23,10 @@ from ..keys.kept import KeptSecret, KeyPushOptions, PushOptions
 from ..keys.key import WatermarkKey
 from ..keys.ring import KeyRing
 from ..keys.sealing import check_passphrase
-from ..repositories.requests import full_name, hub_errors, parse_object, read_file
+from ..repositories.requests import commit_name, full_name, hub_errors, parse_object, read_file
 from ..watermark.modeling import ModelPushOptions, _WatermarkedModel
 from .card import model_card
-from .handler import handler_files
+from .handler import HANDLER, REQUIREMENTS, UNFILLED, WHEELS, handler_files, merge_requirements
 from .pull import Pointer, join
 
 CARD = "README.md"
@@ -144,6 +143,7 @@ def push_model(
     card_arguments = {**(options.get("card") or {}), **({"tags": tags} if tags else {})}
     _check_what_is_pushed(key, passphrase, options, card_arguments)
     model_card(model, **card_arguments)  # says now, not halfway, if it cannot be written
+    endpoint = handler_files(options.get("package")) if options.get("handler") else {}
     api = HfApi(token=options.get("token"), library_name="drw_hf")
     repo_id, key_repo_id = full_name(api, repo_id), options.get("key_repo_id")
     elsewhere = None if key_repo_id is None else full_name(api, key_repo_id)
@@ -176,8 +176,8 @@ def push_model(
         existing = repository.read(CARD)
         text = None if existing is None else existing.decode(errors="surrogateescape")
         files[CARD] = model_card(model, existing=text, **card_arguments).encode(errors="surrogateescape")
-        if options.get("handler"):
-            files.update(_handler_beside(repository))
+        if endpoint:
+            files.update(_handler_beside(repository, endpoint))
         if commitment is not None:
             files.update(missing_files(commitment, repo_id, repository.read, timestamp_url, stamp))
         if elsewhere is not None:  # into a folder of its own
@@ -188,6 +188,8 @@ def push_model(
         elif key_goes:
             files.update(key.to_files(passphrase=passphrase))
         stale = {path for path in repository.files for pattern in _WEIGHTS if fnmatch(path, pattern)}
+        if options.get("package") is not None:
+            stale |= {path for path in repository.files if fnmatch(path, WHEELS)}
         if key_goes or (there is not None and there.commitment != key.identity):
             stale |= _KEY_FILES  # without a key to push, one that is there stays if it is this model's
         return repository.commit(
@@ -231,9 +233,8 @@ def open_repository(api: HfApi, repo_id: str, options: PushOptions, plain: bool)
         info = api.model_info(repo_id, revision=revision)
     if plain and info.private is not True:
         raise _refusal(repo_id, "it is not known to be private")
-    files = frozenset(sibling.rfilename for sibling in info.siblings or [])
-    assert info.sha is not None  # the Hub names the commit it speaks of
-    return Repository(api, repo_id, revision, info.private is True, info.sha, files)
+    files = frozenset(str(sibling.rfilename) for sibling in info.siblings or [])
+    return Repository(api, repo_id, revision, info.private is True, commit_name(info.sha, repo_id), files)
 
 
 def _check_what_is_pushed(
@@ -245,6 +246,8 @@ def _check_what_is_pushed(
                 raise ConfigurationError(f"push_key=False pushes no key, so {name} has no use; leave one of them out")
     if passphrase is not None:
         check_passphrase(passphrase)
+    if options.get("package") is not None and not options.get("handler"):
+        raise ConfigurationError("package= is what an endpoint installs, so it goes with handler=True; give both")
     unknown = card_arguments.keys() - _CARD_ARGUMENTS
     if unknown:
         raise ConfigurationError(f"card={sorted(unknown)}: expected some of {sorted(_CARD_ARGUMENTS)}")
@@ -321,16 +324,22 @@ def _commitment_of(key: WatermarkKey | KeyRing, timestamp_url: str | None) -> st
     return key.commitment()
 
 
-def _handler_beside(repository: Repository) -> dict[str, bytes]:
+def _handler_beside(repository: Repository, files: Mapping[str, bytes]) -> dict[str, bytes]:
     """The endpoint's files, without taking anything of the owner's away."""
-    files = handler_files()
-    handler, requirements = repository.read("handler.py"), repository.read("requirements.txt")
+    files = dict(files)
+    handler, requirements = repository.read(HANDLER), repository.read(REQUIREMENTS)
     if handler is not None and b"drw_hf" not in handler:
         raise ConfigurationError(
             f"{repository.repo_id} has a handler.py of its own. Nothing was uploaded. Move it away, or leave out "
             "handler="
         )
     if requirements is not None:
-        kept = [line for line in requirements.splitlines() if not re.match(rb"\s*drw[-_.]hf\b", line, re.IGNORECASE)]
-        files["requirements.txt"] = b"\n".join([*kept, files["requirements.txt"]])
+        files[REQUIREMENTS] = merge_requirements(requirements, files[REQUIREMENTS])
+    if UNFILLED in files[REQUIREMENTS]:
+        warnings.warn(
+            f"no package= was given, so the requirements.txt in {repository.repo_id} does not say yet where the "
+            "endpoint installs drw_hf from, and the endpoint will not start. Give a wheel or an address, or fill it "
+            "in there",
+            stacklevel=5,
+        )
     return files

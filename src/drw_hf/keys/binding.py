@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from typing import Any, Self, TypedDict
 from weakref import WeakKeyDictionary
 
-from ..checks import check_choice, whole_number
-from ..errors import InvalidKeyError, UnsupportedModelError
+from ..checks import check_at_most, check_choice, whole_number
+from ..errors import InvalidKeyError, KeyTooLargeError, UnsupportedModelError
 from .choices import TASKS, Task
 
 _fingerprints: WeakKeyDictionary[Any, tuple[int, str]] = WeakKeyDictionary()  # a tokenizer's size and digest
+LARGEST_VOCABULARY = 2**24  # the largest there are have a million tokens
 _CLASS_NAME_PARTS = {"ForSequenceClassification": TASKS[0], "ForTokenClassification": TASKS[1]}
 
 
@@ -54,10 +55,15 @@ class Binding:
     tokenizer_fingerprint: str | None = None
 
     def __post_init__(self) -> None:
-        for name in ("labels", "special_token_ids", "separator_token_ids"):  # lists, where they come from a key file
-            object.__setattr__(self, name, tuple(getattr(self, name)))
+        object.__setattr__(self, "labels", tuple(self.labels))  # they are lists, where they come from a key file
+        for name in ("special_token_ids", "separator_token_ids"):
+            ids = tuple(whole_number(name, index, 0, InvalidKeyError) for index in getattr(self, name))
+            object.__setattr__(self, name, ids)
         check_choice("task", self.task, TASKS, InvalidKeyError)
         object.__setattr__(self, "vocab_size", whole_number("vocab_size", self.vocab_size, 1, InvalidKeyError))
+        check_at_most("vocab_size", self.vocab_size, LARGEST_VOCABULARY, KeyTooLargeError)
+        if not all(isinstance(label, str) for label in self.labels):
+            raise InvalidKeyError("labels must be names (strings); give the model's, as its config.id2label has them")
         if len(self.labels) < 2 or len(set(self.labels)) != len(self.labels):
             raise InvalidKeyError(f"labels={self.labels!r}: expected two or more distinct names")
         if not set(self.separator_token_ids) <= set(self.special_token_ids):
@@ -81,7 +87,13 @@ class Binding:
     ) -> Self:
         """What a key takes from a model (or its config) and its tokenizer; see :class:`BindingOptions`."""
         config = plain_config(model)
-        found = task or task_of(model) or task_of(config)
+        own = task_of(model) or task_of(config)
+        if task is not None and own not in (None, task):
+            raise InvalidKeyError(
+                f"task={task!r}, but the model is for {own}, and a key for another task than its model's does not "
+                "apply to it; leave the task out"
+            )
+        found = task or own
         if found not in TASKS:
             raise InvalidKeyError(
                 f"task={found!r}: the model does not tell its task, or it is not one of {list(TASKS)}; pass task="
@@ -135,10 +147,22 @@ def labels_of(config: Any) -> tuple[str, ...]:
             f"problem_type={problem!r} cannot be watermarked: the watermark moves probability between classes of "
             "which exactly one is right; protect a single-label classifier or tagger"
         )
+    applied = getattr(config, "function_to_apply", None)
+    if applied is not None and "softmax" not in str(applied).lower():
+        raise UnsupportedModelError(
+            f"function_to_apply={str(applied)!r} in the model's configuration cannot be watermarked: the watermark "
+            "moves probability between classes of which exactly one is right, as a softmax gives it; protect a "
+            "single-label classifier or tagger"
+        )
     id2label = config.id2label or {}
+    if not isinstance(id2label, dict) or id2label.keys() != set(range(len(id2label))):
+        raise UnsupportedModelError(
+            "id2label does not name the labels by their numbers, from 0 on without a gap; correct it in config.json"
+        )
     if len(id2label) < 2:
         raise UnsupportedModelError(
-            f"num_labels={len(id2label)} cannot be watermarked: the watermark moves probability from one class to the "
+            f"num_labels={len(id2label)} cannot be watermarked: of one output transformers makes a sigmoid or a "
+            "regression, whatever problem_type says, and the watermark moves probability from one class to the "
             "others, so there must be at least two; protect a single-label classifier or tagger"
         )
     return tuple(str(id2label[index]) for index in range(len(id2label)))

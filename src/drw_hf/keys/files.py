@@ -5,6 +5,9 @@ A key and a key ring are kept the same way, under different names (:data:`KEY`, 
 Both are written to a temporary file, flushed and renamed, so a crash leaves the old file or the new one and nothing in
 between. The arrays are encrypted under a key derived from the secret, not from the passphrase, so whichever two
 versions of the files a crash leaves behind belong together.
+
+A process that is killed may leave a temporary file with a plain secret in it. The next save into the folder removes
+it, and until then no model is saved beside it.
 """
 
 import contextlib
@@ -12,23 +15,28 @@ import hashlib
 import json
 import logging
 import os
+import re
 import secrets
 import stat
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
-from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
-from safetensors import SafetensorError
 from safetensors.numpy import load as load_arrays
 from safetensors.numpy import save as save_arrays
 
 from ..errors import FileNotWrittenError, KeyFileError
+from ..reading.files import LARGEST_DOCUMENT, MEBIBYTE, in_words, parse_json, read_within
 from .derivation import subkey
 from .sealing import canonical, seal, unseal
+
+try:
+    import fcntl
+except ImportError:  # Windows, which deletes no file that a process has open
+    fcntl = None  # type: ignore[assignment]  # asked for before it is used
 
 logger = logging.getLogger(__name__)
 
@@ -55,6 +63,8 @@ class FileKind:
 KEY = FileKind(KEY_FILE, ARRAYS_FILE, FORMAT, 1, "key", "WatermarkKey")
 RING = FileKind(RING_FILE, "drw_ring.safetensors", RING_FORMAT, 1, "key ring", "KeyRing")
 KINDS = (KEY, RING)
+_OF_KEYS = tuple(name for kind in KINDS for name in (kind.file, kind.arrays_file))
+LARGEST_ARRAYS = 1024 * MEBIBYTE  # M of 128 columns for a million tokens
 
 SEALED_ARRAYS = "drw_hf.sealed"  # the one tensor of a sealed arrays file: a nonce and the ciphertext
 _NONCE_BYTES = 12
@@ -99,7 +109,18 @@ def encode(kind: FileKind, content: Content, passphrase: str | None) -> dict[str
             sealed = nonce + _arrays_cipher(fields["secret"]).encrypt(nonce, plain_arrays, None)
             files[kind.arrays_file] = save_arrays({SEALED_ARRAYS: np.frombuffer(sealed, dtype=np.uint8)})
     files[kind.file] = (json.dumps(document, indent=2, sort_keys=True) + "\n").encode()
+    for name, written in files.items():
+        if len(written) > largest(name):
+            raise KeyFileError(
+                f"this {kind.noun} is too large for its files: {name} would have more than {in_words(largest(name))}, "
+                "the most that is read of one; make it with a smaller dimension, or with law='direct'"
+            )
     return files
+
+
+def largest(name: str) -> int:
+    """How many bytes of a file of this name are read at most."""
+    return LARGEST_ARRAYS if name in {kind.arrays_file for kind in KINDS} else LARGEST_DOCUMENT
 
 
 def write(
@@ -154,14 +175,14 @@ def read(folder: str | os.PathLike, kind: FileKind, passphrase: str | None) -> C
 def read_envelope(path: Path, kind: FileKind = KEY) -> dict[str, Any]:
     """A key file's outer layer, which needs no passphrase: its version, whether it is sealed, its commitment."""
     try:
-        content = path.read_bytes()
+        content = read_within(path, LARGEST_DOCUMENT, KeyFileError)
     except FileNotFoundError:
         for other in KINDS:
             if other is not kind and path.name == kind.file and path.with_name(other.file).is_file():
                 raise _of_another_kind(path.with_name(other.file), kind, other) from None
         raise KeyFileError(
             f"no {kind.noun} at {path}; give the folder that {kind.maker}.save_pretrained wrote, or make a "
-            f"{kind.noun} with {kind.maker}.generate"
+            f"{kind.noun} with {kind.maker}.generate (drw-hf keygen)"
         ) from None
     except OSError as error:
         raise KeyFileError(f"cannot read {path}: {error.strerror or type(error).__name__}") from None
@@ -185,30 +206,91 @@ def read_envelope(path: Path, kind: FileKind = KEY) -> dict[str, Any]:
 
 def write_atomically(path: Path, content: bytes) -> None:
     """Write ``content`` with mode 0600 so that ``path`` is, at every moment, the old file or the whole new one."""
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        _remove_leftovers(path)
+        with _temporary_beside(path) as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        os.replace(temporary, path)
+            if fcntl is None:
+                file.close()  # an open file is not renamed there
+            os.replace(file.name, path)
     except OSError as error:
         raise FileNotWrittenError(
             f"cannot write {path}: {error.strerror or type(error).__name__}; nothing was changed, free the space or "
             "choose another folder and save again"
         ) from None
+
+
+@contextlib.contextmanager
+def _temporary_beside(path: Path) -> Iterator[IO[bytes]]:
+    """A new file, gone at the end if it was not renamed, and locked meanwhile: see :func:`_remove_leftovers`."""
+    while True:
+        temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
+        file = open(temporary, "wb", opener=_as_new)
+        if _lock(file.fileno()) is not False and (fcntl is None or os.fstat(file.fileno()).st_nlink):
+            break
+        file.close()  # somebody took it for a leftover, before it was locked
+    try:
+        with file:
+            yield file
     finally:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
 
 
+def _as_new(name: str, _: int) -> int:
+    return os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+
+
+def _remove_leftovers(path: Path) -> None:
+    """Remove what killed processes left behind in a folder: temporary files of keys, and of ``path`` itself.
+
+    A file that a living process writes is locked, and stays. A lock says so without guessing: a process may take long,
+    and clocks of file servers differ, so the age of a file would not. Where there are no locks nothing is removed.
+    """
+    for found in _leftovers(path.parent, {*_OF_KEYS, path.name}):
+        with contextlib.suppress(OSError):
+            if fcntl is None:
+                found.unlink()
+                continue
+            with open(found, "rb") as file:
+                if _lock(file.fileno()):
+                    found.unlink()
+
+
+def _leftovers(folder: Path, names: set[str] | tuple[str, ...]) -> Iterator[Path]:
+    """The temporary files, in a folder, by which files of these names were to be written."""
+    for found in folder.glob(".*.tmp"):
+        parts = re.fullmatch(r"\.(.+)\.[0-9a-f]{16}\.tmp", found.name)
+        if parts is not None and parts[1] in names:
+            yield found
+
+
+def _lock(descriptor: int) -> bool | None:
+    """Lock a file until it is closed or its process ends, without waiting: False where another one has it locked.
+
+    None where the file system has no locks.
+    """
+    if fcntl is None:
+        return None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return None
+    return True
+
+
 def _refuse_plain_beside_model(folder: Path) -> None:
-    folder = folder.absolute()
-    # A config.json two folders up may be anybody's; weights and a Trainer's files are not.
-    patterns = {folder: _BESIDE, folder.parent: _BESIDE}
-    for place in folder.parents[1:_DEPTH]:
-        patterns[place] = _WEIGHTS
+    patterns: dict[Path, list[str]] = {}
+    places = _named_and_real(folder)
+    for place in places:  # a config.json two folders up may be anybody's; weights and a Trainer's files are not
+        patterns |= dict.fromkeys(place.parents[1:_DEPTH], _WEIGHTS)
+    for place in places:
+        patterns |= dict.fromkeys([place, place.parent], _BESIDE)
     found = next((hit for place, names in patterns.items() for name in names for hit in place.glob(name)), None)
     if found is not None:
         raise KeyFileError(
@@ -220,17 +302,42 @@ def _refuse_plain_beside_model(folder: Path) -> None:
 def refuse_model_beside_plain_key(folder: str | os.PathLike) -> None:
     """Refuse a folder with a plain key in it as the place of a model: whoever pushed it would push the key.
 
-    A Trainer's checkpoint lies in the folder that is pushed, so that one counts too.
+    A Trainer's checkpoint lies in the folder that is pushed, so that one counts too, and so does what a process that
+    was killed while it saved a key left behind.
     """
-    folder = Path(folder)
-    places = [folder, folder.parent] if folder.name.startswith("checkpoint-") else [folder]
+    folders = _named_and_real(folder)
+    for place in {*folders, *(place.parent for place in folders if place.name.startswith("checkpoint-"))}:
+        for depth in range(_DEPTH + 1):
+            for inner in place.glob("*/" * depth) if depth else [place]:
+                _refuse_plain_key_in(inner)
+
+
+def _named_and_real(folder: str | os.PathLike) -> list[Path]:
+    """A folder as it is named, and where it lies if symbolic links lead there: both have folders around them."""
+    return [Path(folder).absolute(), Path(os.path.realpath(folder))]
+
+
+def _refuse_plain_key_in(folder: Path) -> None:
     for kind in KINDS:
-        patterns = ["*/" * depth + kind.file for depth in range(_DEPTH + 1)]
-        for path in (path for place in places for pattern in patterns for path in place.glob(pattern)):
-            if path.exists() and not read_envelope(path, kind)["sealed"]:
-                raise KeyFileError(
-                    f"{path} is a plain {kind.noun}, and a model saved here would take it along; move it away first"
-                )
+        path = folder / kind.file
+        if path.exists() and not read_envelope(path, kind)["sealed"]:
+            raise KeyFileError(
+                f"{path} is a plain {kind.noun}, and a model saved here would take it along; move it away first"
+            )
+    for path in _leftovers(folder, _OF_KEYS):
+        if not _is_sealed(path):
+            raise KeyFileError(
+                f"{path} was left by a save of a key that did not end, may hold the plain key, and a model saved here "
+                "would take it along; delete it first (saving a key into that folder does so)"
+            )
+
+
+def _is_sealed(path: Path) -> bool:
+    """Whether a file is certainly a sealed key; one that was not written to its end is not."""
+    with contextlib.suppress(OSError, KeyFileError):
+        document = parse_json(read_within(path, LARGEST_DOCUMENT, KeyFileError))
+        return isinstance(document, dict) and document.get("sealed") is True and "key" not in document
+    return False
 
 
 def _refuse_to_replace(path: Path, kind: FileKind, commitment: str, earlier: Sequence[str]) -> None:
@@ -255,11 +362,11 @@ def _arrays_cipher(secret: str) -> ChaCha20Poly1305:
 
 def _read_arrays(path: Path, expected_digest: str, secret: Any) -> dict[str, np.ndarray]:
     try:
-        content = path.read_bytes()
+        content = read_within(path, LARGEST_ARRAYS, KeyFileError)
     except OSError:
         raise KeyFileError(f"{path} is missing: this key's arrays lie beside its JSON; restore the file") from None
     arrays = None
-    with contextlib.suppress(InvalidTag, SafetensorError, ValueError, KeyError, TypeError):
+    with contextlib.suppress(Exception):  # whatever the libraries make of a damaged file
         arrays = load_arrays(content)
         if SEALED_ARRAYS in arrays:
             sealed = arrays[SEALED_ARRAYS].tobytes()
@@ -268,15 +375,6 @@ def _read_arrays(path: Path, expected_digest: str, secret: Any) -> dict[str, np.
     if arrays is None or _digest(content) != expected_digest:
         raise _damaged(path, KEY)
     return arrays
-
-
-def parse_json(content: bytes) -> Any:
-    """A document, or None where it is none."""
-    # A JSONDecodeError keeps the whole document, and with it the secret: it must not become anybody's context.
-    try:
-        return json.loads(content)
-    except (ValueError, RecursionError):
-        return None
 
 
 def _digest(content: bytes) -> str:
@@ -290,6 +388,12 @@ def _damaged(path: Path, kind: FileKind) -> KeyFileError:
 
 
 def _of_another_kind(path: Path, wanted: FileKind, found: FileKind) -> KeyFileError:
-    return KeyFileError(
-        f"{path} holds a {found.noun}, where a {wanted.noun} was expected; load it with {found.maker}.from_pretrained"
-    )
+    remedy = f"load it with {found.maker}.from_pretrained"
+    if found is RING:
+        remedy += (
+            ", and give the key of one of its users: ring.key_for(user), which "
+            f"`drw-hf ring key {path.parent} --user NAME --output KEY` saves"
+        )
+    elif wanted is RING:
+        remedy += ", or make a ring with KeyRing.generate (drw-hf keygen --ring)"
+    return KeyFileError(f"{path} holds a {found.noun}, where a {wanted.noun} was expected; {remedy}")

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from ..checks import class_number
-from ..errors import InvalidKeyError, KeyMismatchError
+from ..errors import InvalidKeyError, KeyMismatchError, KeyTooLargeError
 from . import derivation
 from .binding import Binding, BindingOptions, plain_config
 from .choices import Law, Scope, Task
@@ -127,7 +127,9 @@ class WatermarkKey(KeptSecret):
                 f"arrays of shapes {shapes}: expected v_k and v_s of length n and M of shape ({self.vocab_size}, n), "
                 "a row for every token id of the model"
             )
-        for array in self.arrays.values():
+        for name, array in self.arrays.items():
+            if array.dtype not in (np.float32, np.float64) or not np.isfinite(array).all():
+                raise InvalidKeyError(f"{name} must hold finite numbers as float32 or float64, not {array.dtype}")
             array.flags.writeable = False
         object.__setattr__(self, "arrays", MappingProxyType(dict(self.arrays)))
 
@@ -444,8 +446,12 @@ class WatermarkKey(KeptSecret):
                 created_at=fields["created_at"],
                 arrays=own or None,
             )
-            return key if {"secret", *key._fields()[0]} == fields.keys() else None
-        except (TypeError, KeyError, ValueError, OverflowError):
+            key._digits()  # fails here for what has no encoding
+            of_text = isinstance(key.key_id, str) and isinstance(key.created_at, str)
+            return key if of_text and {"secret", *key._fields()[0]} == fields.keys() else None
+        except KeyTooLargeError:
+            raise
+        except (TypeError, KeyError, ValueError, OverflowError, AttributeError):
             return None
 
     def _tables(self) -> tuple[np.ndarray, np.ndarray]:

@@ -19,7 +19,7 @@ from typing import Any, ClassVar, Self, Unpack
 
 import numpy as np
 
-from ..errors import InvalidInputError, InvalidKeyError
+from ..errors import InvalidInputError, InvalidKeyError, KeyTooLargeError
 from . import derivation, merkle
 from .commitment import DOMAIN as KEY_DOMAIN
 from .commitment import commit, encode
@@ -366,9 +366,16 @@ class KeyRing(KeptSecret):
                 for number, epoch in enumerate(epochs)
             )
             ring.history_digests()  # fails here for what has no encoding
-        except (TypeError, KeyError, ValueError, OverflowError):
+        except KeyTooLargeError:
+            raise
+        except (TypeError, KeyError, ValueError, OverflowError, AttributeError):
             return None
-        return ring
+        dates = [epoch.opened_at for epoch in ring._epochs]
+        return (
+            ring
+            if all(isinstance(date, str) for date in dates) and all(map(_well_formed, ring.declarations))
+            else None
+        )
 
 
 def load_key_or_ring(
@@ -397,6 +404,12 @@ def _refuse_order_of_its_own(rule: HashRule, vocab_size: int) -> None:
 
     if type(rule) is not KeyedRule:  # for which a ring makes an order
         rule.token_scores(vocab_size, refuse)
+
+
+def _well_formed(said: Declaration) -> bool:
+    """Whether a declaration that was read from a file is one that :meth:`KeyRing.declare` makes."""
+    counted = type(said.count) is int and 1 <= said.count < 2**63
+    return counted and derivation.is_hexadecimal(said.root) and isinstance(said.declared_at, str)
 
 
 def _key_id(secret: bytes) -> str:

@@ -8,14 +8,15 @@ from typing import Any, ClassVar, Self, TypedDict
 
 import numpy as np
 
-from ..checks import check_choice, in_range, whole_number
-from ..errors import DrwError, InvalidKeyError, KeyFileError
+from ..checks import check_at_most, check_choice, in_range, whole_number
+from ..errors import DrwError, InvalidKeyError, KeyFileError, KeyTooLargeError
 from ..registry import Registry
 from .choices import LAWS, SCOPES, Law, Scope
 from .hash_rules import RULES, HashRule
 
 PAPERS_MARK = "cosine"
 USUAL_MARK = "tilt"
+LARGEST_DIMENSION = 2**14  # the paper's is 128, and rows of M are derived by the hundred
 _UNREGISTERED = "; update drw_hf, or import the module that registers it"  # what helps whoever loads a key
 MARKS: Registry[Any] = Registry("mark")  # of drw_hf.watermark.Mark, which stands above keys
 
@@ -70,7 +71,7 @@ class MarkSettings:
         ``"direct"``: the hashes g(v_k, ·) and g(v_s, ·) of a token are independent uniform draws. ``"paper"``: they
         are projections of a random matrix row, as in the paper.
     dimension : int
-        The length n of the vectors of law ``"paper"``.
+        The length n of the vectors of law ``"paper"``, 16,384 at most.
     scope : str
         ``"predicted"``: only answers whose unmarked prediction is c* are marked. ``"all"``: every selected answer.
     hash_rule : HashRule or None
@@ -104,6 +105,7 @@ class MarkSettings:
         check_choice("scope", self.scope, SCOPES, InvalidKeyError)
         for name, least in (("dimension", 1), ("target", 0)):
             object.__setattr__(self, name, whole_number(name, getattr(self, name), least, InvalidKeyError))
+        check_at_most("dimension", self.dimension, LARGEST_DIMENSION, KeyTooLargeError)
 
     def replace(self, **changes: Any) -> Self:
         """The same settings, some of them changed."""

@@ -33,7 +33,11 @@ def right_labels(dataset: Any, column: str, labels: Sequence[str], task: Task) -
     for number, row in enumerate(dataset.with_format(None)[column]):
         where = f"row {number} of the column {column!r}"
         if of_words != isinstance(row, list | np.ndarray):
-            expected = "a list of labels, one for each word" if of_words else "one label"
+            expected = (
+                "a list of labels, one for each word"
+                if of_words
+                else "one label: a model with several right ones (multi-label) cannot be watermarked"
+            )
             raise DatasetError(f"{where} holds {type(row).__name__}; expected {expected}")
         rows.append(np.array([label_number(label, known, where) for label in (row if of_words else [row])], int))
     return rows

@@ -5,7 +5,11 @@ weights w make them count (:mod:`drw_hf.detection.statistics.amplitudes`). γ = 
 D is half of how far Equation 5 moves the statistic's y between z = 1 and z = −1, V the variance of the key's part
 h = 1[g_s ≤ τ]·(1 − cos f_w g_k), φ how much of the mark a student copies, and σ how far the tokens of a student stray
 without any mark. D, U and V follow from the model, its traffic and the key's settings; φ and σ come from students that
-were trained for the purpose (:mod:`drw_hf.planning.students`), and are the part that may be wrong for yours.
+were trained for the purpose (:mod:`drw_hf.planning.students`), and are the part that may be wrong for yours: so beside
+a typical student stand the least and the largest of them.
+
+All this is the exact test. Of a student of hard labels, the memory test on the log of what was served shows far more:
+z ≈ c·√n with n marked answers in the log.
 
 No key is needed, and none is made: the numbers are those of any key of these settings.
 """
@@ -28,10 +32,20 @@ from ..keys.hash_rules import HashRule
 from ..keys.settings import MarkSettings
 from ..watermark.cosine import perturb
 from .accuracy import accuracy_bounds, check_target
-from .students import EXPECTED_STUDENTS, ExpectedStudent
+from .students import (
+    EXPECTED_STUDENTS,
+    MEASURED_EPSILON,
+    MEASURED_TAU,
+    MEMORY,
+    MEMORY_SPREAD,
+    ExpectedStudent,
+    copied_share,
+    log10_bound,
+)
 from .traffic import Traffic, observe_traffic
 
 EPSILONS = (0.02, 0.05, 0.1, 0.2)
+Three = tuple[float, float, float]  # of the least student, a typical one and the largest
 LARGEST_EPSILON = 1.0  # how far `Plan.smallest_epsilon` looks
 
 
@@ -69,10 +83,13 @@ class PlanRow:
         Distinct tokens that the test has to go by, and how many equally important ones they are worth: U.
     effect : float
         γ, the mark on a token over the noise.
-    z_score : float
-        The predicted z of the test of a student; students differ by about 1.
+    z_score, z_least, z_largest : float
+        The predicted z of the exact test: of a typical student, and as the least and the largest of the known ones
+        would show it.
     log10_p : float
-        log₁₀ of exp(−z²/2): of the bound on the p-value, by which :func:`drw_hf.detect` decides.
+        log₁₀ of exp(−z²/2) of a typical student: of the bound on the p-value, by which :func:`drw_hf.detect` decides.
+    memory_z, memory_z_least, memory_z_largest : float or None
+        The same for the memory test, with a log of the labels served; None for soft labels, which have none.
     """
 
     epsilon: float
@@ -84,7 +101,12 @@ class PlanRow:
     n_effective: float
     effect: float
     z_score: float
+    z_least: float
+    z_largest: float
     log10_p: float
+    memory_z: float | None = None
+    memory_z_least: float | None = None
+    memory_z_largest: float | None = None
 
     @property
     def p_value(self) -> float:
@@ -109,7 +131,8 @@ class Plan:
     n_predicted : int
         How many answers say the target class c*.
     n_tokens : int
-        Distinct tokens of these (if the thief asks less than the sample: how many are expected among the questions).
+        Distinct tokens of these, or with scope ``"all"`` of all answers (if the thief asks less than the sample: how
+        many are expected among the questions).
     n_effective : float
         How many equally important tokens they are worth: U.
     rows : tuple of PlanRow
@@ -145,7 +168,8 @@ class Plan:
     def predict(self, epsilon: float, tau: float, label_kind: LabelKind) -> PlanRow:
         """The row of any other choice."""
         settings = self.settings.replace(epsilon=epsilon, tau=tau)
-        effect, z = self._effect_and_z(settings, label_kind)
+        effects, (least, z, largest) = self._effects_and_z(settings, label_kind)
+        by_log = self._memory_z(settings) if label_kind == "hard" else (None, None, None)
         accuracy = accuracy_bounds(self.traffic.probabilities, settings, label_kind=label_kind)
         return PlanRow(
             epsilon=settings.epsilon,
@@ -155,15 +179,20 @@ class Plan:
             largest_cost=accuracy.largest_cost,
             n_tokens=self.n_tokens,
             n_effective=self.n_effective,
-            effect=effect,
+            effect=effects[1],
             z_score=z,
-            log10_p=0.0 - z**2 / (2.0 * math.log(10.0)),
+            z_least=least,
+            z_largest=largest,
+            log10_p=log10_bound(z),
+            memory_z_least=by_log[0],
+            memory_z=by_log[1],
+            memory_z_largest=by_log[2],
         )
 
     def smallest_epsilon(
         self, p_value: float, label_kind: LabelKind = "soft", tau: float | None = None
     ) -> float | None:
-        """The smallest ε with which the predicted p-value is this small.
+        """The smallest ε with which the exact test of a typical student is predicted to have so small a p-value.
 
         Parameters
         ----------
@@ -184,7 +213,7 @@ class Plan:
         settings = self.settings.replace(tau=self.taus[0] if tau is None else tau)
 
         def reached(epsilon: float) -> bool:
-            return -0.5 * self._effect_and_z(settings.replace(epsilon=epsilon), label_kind)[1] ** 2 <= wanted
+            return -0.5 * self._typical_z(settings.replace(epsilon=epsilon), label_kind) ** 2 <= wanted
 
         low, high = 0.0, LARGEST_EPSILON
         if reached(low):
@@ -211,16 +240,40 @@ class Plan:
         log p grows with their number, so this is what is missing: at most 1 where nothing is.
         """
         strongest = (self.settings.replace(epsilon=LARGEST_EPSILON, tau=tau) for tau in self.taus)
-        best = max(self._effect_and_z(settings, label_kind)[1] for settings in strongest)
+        best = max(self._typical_z(settings, label_kind) for settings in strongest)
         return -2.0 * math.log(p_value) / best**2 if best else math.inf
 
-    def _effect_and_z(self, settings: MarkSettings, label_kind: LabelKind) -> tuple[float, float]:
-        """γ, and the z that it leads to."""
-        copied = self.student.copied(label_kind, settings.epsilon)
+    def _typical_z(self, settings: MarkSettings, label_kind: LabelKind) -> float:
+        return self._effects_and_z(settings, label_kind)[1][1]
+
+    def _effects_and_z(self, settings: MarkSettings, label_kind: LabelKind) -> tuple[Three, Three]:
+        """γ, and the z that it leads to, of the least student, a typical one and the largest."""
+        copied = self._copied(settings, label_kind)
+        if settings.scope == "all" and label_kind in self.student.whole:
+            usual = settings.replace(epsilon=MEASURED_EPSILON, tau=MEASURED_TAU)
+            share = copied / self._copied(usual, label_kind)
+            least, typical, largest = (share * effect for effect in self.student.whole[label_kind])
+        else:
+            least, typical, largest = self.student.effects(label_kind, copied / self.student.sigma)
+
+        def z_of(effect: float) -> float:
+            return math.sqrt(self.n_effective * math.log1p(effect**2))
+
+        return (least, typical, largest), (z_of(least), z_of(typical), z_of(largest))
+
+    def _copied(self, settings: MarkSettings, label_kind: LabelKind) -> float:
+        """φ·D·√V: how far a student moves with the mark."""
         p = self.traffic.probabilities
-        depth = mark_depth(p[p.argmax(axis=1) == self.target], settings)
-        effect = copied * depth * math.sqrt(key_variance(settings)) / self.student.sigma
-        return effect, math.sqrt(self.n_effective * math.log1p(effect**2))
+        marked = p if settings.scope == "all" else p[p.argmax(axis=1) == self.target]
+        depth = mark_depth(marked, settings)
+        return self.student.copied(label_kind, settings.epsilon) * depth * math.sqrt(key_variance(settings))
+
+    def _memory_z(self, settings: MarkSettings) -> Three:
+        """z of the memory test, of the least student, a typical one and the largest."""
+        answers = self.n_items if settings.scope == "all" else self.n_predicted
+        marked = settings.tau * answers * self.queries / self.n_texts
+        typical = copied_share(settings.epsilon, MEMORY) * math.sqrt(marked)
+        return MEMORY_SPREAD[0] * typical, typical, MEMORY_SPREAD[1] * typical
 
 
 def plan(
@@ -257,8 +310,9 @@ def plan(
     were never asked and others less often. A thief who asks more asks the same tokens more often: new ones, of which
     the sample says nothing, are not counted, and the plan is cautious.
 
-    Keys of scope ``"all"`` mark answers that do not say c* as well. They count in the accuracy; in z they do not,
-    since how far a student copies them was not measured. For keys of law ``"paper"`` all of it is an approximation.
+    Keys of scope ``"all"`` mark answers that do not say c* as well: the tokens of all answers count then, and students
+    follow as far as three whose every selected answer was marked. For keys of law ``"paper"`` all of it is an
+    approximation.
 
     Examples
     --------
@@ -283,12 +337,12 @@ def plan(
         student = EXPECTED_STUDENTS[student]
     queries = traffic.n_texts if queries is None else whole_number("queries", queries)
     tokens = traffic.tokens_of(settings.target)
-    counts = np.unique(tokens, return_counts=True)[1]
+    counts = np.unique(traffic.token_ids if settings.scope == "all" else tokens, return_counts=True)[1]
     if len(counts) < MIN_TOKENS:
         raise InvalidInputError(
-            f"of {len(traffic.token_ids)} answers {len(tokens)} say the target class {settings.target}, and they hold "
-            f"{len(counts)} distinct tokens; a test needs {MIN_TOKENS}, and better hundreds: take another class, more "
-            "text or another hash rule"
+            f"of {len(traffic.token_ids)} answers {len(tokens)} say the target class {settings.target}, and those to "
+            f"be marked hold {len(counts)} distinct tokens; a test needs {MIN_TOKENS}, and better hundreds: take "
+            "another class, more text or another hash rule"
         )
     n_tokens, n_effective = tokens_that_count(counts, queries / traffic.n_texts, student.kappa)
     asked_for = tuple(map(float, taus)), tuple(label_kinds), queries

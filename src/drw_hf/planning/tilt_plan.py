@@ -21,7 +21,7 @@ from ..keys.choices import LABEL_KINDS
 from ..keys.key import WatermarkKey
 from ..watermark.tilt import TiltMark
 from .fit import BUDGET, Fit, check_price, fit_to
-from .students import EXPECTED_TILT_STUDENTS, ExpectedStudent
+from .students import EXPECTED_TILT_STUDENTS, MARGIN, MARGIN_SPREAD, ExpectedStudent, log10_bound
 from .temperature import log_sum_exp
 from .tilt_costs import STRONGEST, TiltCost, TiltCosts
 from .tilt_traffic import LEAST_KEYS, TiltTraffic, observe_tilt_traffic, throwaway_keys
@@ -35,11 +35,13 @@ LEAST_WEIGHT = 0.02
 class TiltPlanRow:
     """What a strength costs, and the z that a test of a student would reach, by what the student was served.
 
-    ``z_scores`` is empty where it is not known what to expect of a student.
+    ``z_scores`` are those of a typical student, ``z_ranges`` what the least and the largest of the known ones would
+    show. Both are empty where it is not known what to expect of a student.
     """
 
     cost: TiltCost
     z_scores: Mapping[str, float] = field(default_factory=dict)
+    z_ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
     @property
     def strength(self) -> float:
@@ -48,7 +50,7 @@ class TiltPlanRow:
 
     def log10_p(self, label_kind: str) -> float:
         """log₁₀ of exp(−z²/2): of the bound on the p-value, by which :func:`drw_hf.detect` decides."""
-        return 0.0 - self.z_scores[label_kind] ** 2 / (2.0 * math.log(10.0))
+        return log10_bound(self.z_scores[label_kind])
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,6 +76,23 @@ class TiltPlan:
     rows: tuple[TiltPlanRow, ...]
     queries: int
     n_effective: float
+
+    @property
+    def n_drawn(self) -> float:
+        """How many of the answers to so many texts margin draws would decide."""
+        drawn = 0.0 if self.fit.margin_cost is None else self.fit.margin_cost.drawn
+        return drawn * self.queries * self.fit.n_items / self.fit.n_texts
+
+    @property
+    def log_z(self) -> tuple[float, float, float] | None:
+        """The z of the margin test on a log of hard answers: of the least student, a typical one and the largest.
+
+        They have learnt all that was answered. None for keys without draws.
+        """
+        if not self.n_drawn:
+            return None
+        typical = MARGIN * math.sqrt(self.n_drawn)
+        return MARGIN_SPREAD[0] * typical, typical, MARGIN_SPREAD[1] * typical
 
 
 def plan_tilt(
@@ -124,16 +143,23 @@ def plan_tilt(
     weights = pair_weights(traffic, fit.temperature, queries / traffic.n_texts)
 
     def row(cost: TiltCost) -> TiltPlanRow:
-        return TiltPlanRow(cost, {} if student is None else predicted_z(cost.strength, weights, student))
+        if student is None:
+            return TiltPlanRow(cost)
+        z = predicted_z(cost.strength, weights, student)
+        ranges = {kind: (least, largest) for kind, (least, _, largest) in z.items()}
+        return TiltPlanRow(cost, {kind: typical for kind, (_, typical, _) in z.items()}, ranges)
 
     rows = tuple(row(costs.at(strength)) for strength in strengths)
     return TiltPlan(fit, row(fit.cost), rows, queries, pairs_that_count(weights, kappa))
 
 
-def predicted_z(strength: float, weights: np.ndarray, student: ExpectedStudent) -> dict[str, float]:
-    """The z of the test of a student, by what it was served."""
-    effects = {kind: student.copied(kind, strength) * strength / student.sigma for kind in LABEL_KINDS}
-    return {kind: z_of(effect, weights, student.kappa) for kind, effect in effects.items()}
+def predicted_z(strength: float, weights: np.ndarray, student: ExpectedStudent) -> dict[str, tuple[float, ...]]:
+    """The z of the test of the least student, a typical one and the largest, by what they were served."""
+    found: dict[str, tuple[float, ...]] = {}
+    for kind in LABEL_KINDS:
+        effects = student.effects(kind, student.copied(kind, strength) * strength / student.sigma)
+        found[kind] = tuple(z_of(effect, weights, student.kappa) for effect in effects)
+    return found
 
 
 def z_of(effect: float, weights: np.ndarray, kappa: float) -> float:

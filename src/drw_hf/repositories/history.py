@@ -8,7 +8,7 @@ from huggingface_hub import HfApi, RepoFile
 from huggingface_hub.utils import tqdm as progress_bar
 
 from ..errors import HubError
-from .requests import hub_errors, read_file
+from .requests import commit_name, hub_errors, read_file
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class History:
             for revision in revisions:
                 commits = self._api.list_repo_commits(self.repo_id, repo_type=self.repo_type, revision=revision)
                 for commit in reversed(commits):
-                    dates[commit.commit_id] = commit.created_at
+                    dates[commit_name(commit.commit_id, self.repo_id)] = commit.created_at
                     leading.setdefault(commit.commit_id, []).append(revision)
         with progress_bar(dates, desc=f"Commits of {self.repo_id}", disable=not progress or len(dates) < 10) as bar:
             for commit in bar:
@@ -65,14 +65,23 @@ class History:
                     tree = self._api.list_repo_tree(
                         self.repo_id, repo_type=self.repo_type, revision=commit, recursive=True
                     )
-                    files = tuple(entry for entry in tree if isinstance(entry, RepoFile))
+                    files = tuple(_checked(entry) for entry in tree if isinstance(entry, RepoFile))
                 yield Snapshot(commit, dates[commit], tuple(leading[commit]), files)
 
     def read(self, file: RepoFile, commit: str) -> bytes:
         """A file's content as it was in a commit."""
         if file.blob_id not in self._blobs:
-            content = read_file(self.repo_id, file.path, commit, repo_type=self.repo_type, token=self._api.token)
+            content = read_file(
+                self.repo_id, file.path, commit, repo_type=self.repo_type, token=self._api.token, most=file.size
+            )
             if content is None:
                 raise HubError(f"{file.path} is gone from {self.repo_id} at {commit[:12]}; try again")
             self._blobs[file.blob_id] = content
         return self._blobs[file.blob_id]
+
+
+def _checked(file: RepoFile) -> RepoFile:
+    """An entry of a list of files, if it is one: the client takes whatever the Hub says."""
+    if not (isinstance(file.path, str) and isinstance(file.blob_id, str) and type(file.size) is int):
+        raise TypeError
+    return file

@@ -1,5 +1,6 @@
 """What goes wrong between us and the Hub, in our own words."""
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -22,7 +23,8 @@ from huggingface_hub.errors import (
 from huggingface_hub.utils import build_hf_headers, hf_raise_for_status, http_backoff
 
 from ..errors import ConfigurationError, DrwError, HubError, RepositoryAccessError, RevisionMissingError
-from ..keys.files import parse_json
+from ..reading.answers import RefusedAnswer, answers_within, too_large
+from ..reading.files import LARGEST_DOCUMENT, MEBIBYTE, parse_json
 from ..watermark.configuration import is_hub_id
 
 _LOG_IN = "log in as an account that may use it (`hf auth login`), or pass its token="
@@ -47,19 +49,36 @@ _MEANINGS: dict[type[Exception], str] = {
     TimeoutError: "the Hub did not answer in time; try again later",
     RuntimeError: "a file did not go through to the Hub's storage; try again",  # LFS and Xet raise a bare one
 }
-_TRANSLATED: tuple[type[Exception], ...] = (*_MEANINGS, httpx2.HTTPError, httpx2.InvalidURL, ConnectionError)
+# What the client raises of an answer that is not what it expects: it takes the Hub at its word.
+_MALFORMED = (ValueError, TypeError, LookupError, AttributeError, OverflowError, AssertionError)
+_TRANSLATED: tuple[type[Exception], ...] = (
+    *_MEANINGS,
+    httpx2.HTTPError,
+    httpx2.InvalidURL,
+    ConnectionError,
+    RefusedAnswer,
+    *_MALFORMED,
+)
+_LARGEST_ANSWER = 64 * MEBIBYTE  # a page of a list of files
+_PATIENCE = {"reading": 30.0}  # seconds
+_PATIENCE_WITH_WRITING = 300.0  # a commit of many files takes the Hub its time
 
 
 @contextmanager
-def hub_errors(repo_id: str, doing: str = "reading", revision: str | None = None) -> Iterator[None]:
+def hub_errors(
+    repo_id: str, doing: str = "reading", revision: str | None = None, most: int = _LARGEST_ANSWER
+) -> Iterator[None]:
     """Turn what huggingface_hub raises inside the block into :class:`HubError` or :class:`RepositoryAccessError`.
 
-    Only calls to the Hub belong into the block. A file that a repository does not have (``EntryNotFoundError``) passes
-    unchanged, and so do our own errors. The new error keeps nothing of the old one: its frames may hold the files that
-    were on their way, and its request the token. The arguments are for the message.
+    Only calls to the Hub belong into the block. Its answers are read and waited for within limits (``most`` bytes
+    each), and whatever else the client raises is put down to a malformed one. A file that a repository does not have
+    (``EntryNotFoundError``) passes unchanged, and so do our own errors. The new error keeps nothing of the old one:
+    its frames may hold the files that were on their way, and its request the token. The other arguments are for the
+    message.
     """
     try:
-        yield
+        with answers_within(most, _PATIENCE.get(doing, _PATIENCE_WITH_WRITING)):
+            yield
     except (DrwError, RemoteEntryNotFoundError):
         raise
     except _TRANSLATED as error:
@@ -79,20 +98,38 @@ def full_name(api: HfApi, repo_id: str, doing: str = "pushing to") -> str:
 
 
 def read_file(
-    repo_id: str, path: str, revision: str, *, repo_type: str = "model", token: bool | str | None = None
+    repo_id: str,
+    path: str,
+    revision: str,
+    *,
+    repo_type: str = "model",
+    token: bool | str | None = None,
+    most: int = LARGEST_DOCUMENT,
 ) -> bytes | None:
-    """A file's content, or None where the repository does not have it.
+    """A file's content, or None where the repository does not have it; one of more than ``most`` bytes is refused.
 
     Read into memory: what goes through the local cache lies there for others of the machine to read.
     """
     url = hf_hub_url(repo_id, path, repo_type=repo_type, revision=revision)
-    with hub_errors(repo_id, "reading", revision):
+    with hub_errors(repo_id, "reading", revision, most):
         try:
             response = http_backoff("GET", url, headers=build_hf_headers(token=token, library_name="drw_hf"))
             hf_raise_for_status(response)
+            if len(response.content) > most:
+                raise too_large(most)
         except RemoteEntryNotFoundError:
             return None
     return response.content
+
+
+def commit_name(name: Any, repo_id: str) -> str:
+    """The name of a commit as the Hub gives it: 40 hexadecimal digits, for it may become part of a path."""
+    if not isinstance(name, str) or not re.fullmatch("[0-9a-f]{40}", name):
+        raise HubError(
+            f"reading {repo_id} failed: the Hub names a commit by something else than 40 hexadecimal digits; nothing "
+            "was written: check the endpoint (HF_ENDPOINT) and the proxy"
+        )
+    return name
 
 
 def parse_object(content: bytes) -> dict[str, Any]:
@@ -111,6 +148,13 @@ def _translate(error: BaseException, repo_id: str, doing: str, revision: str | N
     if kind is None:
         if isinstance(error, HfHubHTTPError):
             return _translate_status(error, failed)
+        if isinstance(error, RefusedAnswer):
+            return HubError(f"{failed}: {error}; do not use what is there")
+        if isinstance(error, _MALFORMED):
+            return HubError(
+                f"{failed}: the answer is not of the Hub's form ({type(error).__name__}); check the endpoint "
+                "(HF_ENDPOINT) and the proxy, or update huggingface_hub"
+            )
         return HubError(f"{failed}: the connection could not be made or broke ({type(error).__name__}); try again")
     meaning = _MEANINGS[kind].format(
         about_token=_about_token(error) if isinstance(error, HfHubHTTPError) else "",

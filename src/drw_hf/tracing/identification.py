@@ -4,27 +4,30 @@ import dataclasses
 import io
 import json
 import os
-import zipfile
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from ..checks import are_log10_p, unfit
 from ..detection.probing import Probe
-from ..detection.result import probe_path
+from ..detection.result import LARGEST_EVIDENCE, probe_path, write_evidence
+from ..detection.tabulate import table_of
 from ..errors import InvalidInputError
-from ..keys.files import write_atomically
+from ..reading.arrays import read_arrays
+from ..reading.files import parse_json, read_within
 from ..wording import small_p
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+    from pandas import DataFrame
 
 Outcome = Literal["identified", "nobody", "undecided"]
 
 FORMAT = "drw-identification-1"
 _NOT_SAVED = ("log10_p_values", "probe")
-_VALUES = ".users.npz"  # the suffix of the file with every user's p-value
+_VALUES, _P_VALUES = ".users.npz", "log10_p_values"  # the suffix of the file with every user's p-value, its array
 
 
 @dataclass(frozen=True)
@@ -162,42 +165,55 @@ class Identification:
         """Write the result as JSON, with every user's p-value (``.users.npz``) and the probe beside it.
 
         The files name users and disclose the target class and the frequency: they are as confidential as the ring.
+        Like other evidence, they are never overwritten.
         """
         path = Path(path)
-        if self.probe is not None:
-            self.probe.save(probe_path(path))
+        files = {} if self.probe is None else {probe_path(path): self.probe.content()}
         if self.log10_p_values is not None:
             buffer = io.BytesIO()
             np.savez_compressed(buffer, log10_p_values=self.log10_p_values)
-            write_atomically(path.with_suffix(_VALUES), buffer.getvalue())
-        write_atomically(path, (json.dumps({"format": FORMAT, **self.to_dict()}, indent=2) + "\n").encode())
+            files[path.with_suffix(_VALUES)] = buffer.getvalue()
+        document = json.dumps({"format": FORMAT, **self.to_dict()}, indent=2) + "\n"
+        write_evidence({**files, path: document.encode()})
 
     @classmethod
     def load(cls, path: str | os.PathLike) -> "Identification":
         """Read what :meth:`save` wrote, with the p-values and the probe if they lie beside it."""
         path = Path(path)
-        probe = values = None
+        probe = values = result = None
         try:
-            document = json.loads(path.read_text(encoding="utf-8"))
-            if document.pop("format") != FORMAT:
-                raise ValueError
-            for name in ("leakers", "ranking"):
-                document[name] = [UserFinding(**entry) for entry in document[name]]
+            document = parse_json(read_within(path, LARGEST_EVIDENCE, InvalidInputError))
             if probe_path(path).exists():
                 probe = Probe.load(probe_path(path))
             if path.with_suffix(_VALUES).exists():
-                with np.load(path.with_suffix(_VALUES), allow_pickle=False) as archive:
-                    values = archive["log10_p_values"]
-            result = cls(**document, probe=probe, log10_p_values=values)
+                found = read_arrays(path.with_suffix(_VALUES), [_P_VALUES], "what save wrote", InvalidInputError)
+                values = found[_P_VALUES]
+            if document.pop("format") == FORMAT:
+                for name in ("leakers", "ranking"):
+                    document[name] = [UserFinding(**entry) for entry in document[name]]
+                result = cls(**document, probe=probe, log10_p_values=values)
         except InvalidInputError:
             raise
-        except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError, zipfile.BadZipFile) as error:
+        except (OSError, TypeError, KeyError, AttributeError) as error:
             raise InvalidInputError(f"{path} is not a result that save wrote ({type(error).__name__})") from None
+        whole = result is not None and all(_is_whole(part) for part in [result, *result.leakers, *result.ranking])
+        if result is None or not whole:
+            raise InvalidInputError(f"{path} is not a result that save wrote, or it was damaged; restore it")
         if values is not None and values.shape != (result.n_users,):
             raise InvalidInputError(f"the users' p-values beside {path} are not those of this result")
         if result.probe is not None and result.probe.digest() != result.probe_digest:
             raise InvalidInputError(f"the probe beside {path} is not the one this result is of")
         return result
+
+    def to_frame(self) -> "DataFrame":
+        """The leakers and the other ranked users as a pandas table, one row each, the strongest first."""
+        named = {finding.user: finding for finding in self.leakers}
+        ranked = named | {finding.user: finding for finding in self.ranking}
+        columns = "p_value p_corrected log10_p log10_bound log10_corrected z_score declared".split()
+        return table_of(
+            {"user": one.user, "named": one.user in named, **{name: getattr(one, name) for name in columns}}
+            for one in ranked.values()
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """The findings, for logs and JSON."""
@@ -212,3 +228,10 @@ class Identification:
         from ..evidence.plots import plot_identification
 
         return plot_identification(self, path)
+
+
+def _is_whole(part: Any) -> bool:
+    """Whether what was read from a file holds what it is declared to hold."""
+    if unfit(vars(part), {entry.name: entry.type for entry in dataclasses.fields(part)}):
+        return False
+    return not isinstance(part, UserFinding) or are_log10_p(part.log10_p, part.log10_bound, part.log10_corrected)

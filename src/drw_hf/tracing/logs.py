@@ -2,16 +2,21 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 from transformers import PreTrainedTokenizerBase
 
+from ..checks import whole_number
 from ..detection import detect
 from ..detection.probing import ProbingOptions, Suspect
 from ..detection.result import DetectionResult
+from ..detection.tabulate import figures_of, table_of
 from ..errors import InvalidInputError
 from ..keys.ring import KeyRing
 from ..wording import printable
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 
 @dataclass(frozen=True)
@@ -31,6 +36,13 @@ class LoggedIdentification:
     leakers: tuple[str, ...]
     results: dict[str, DetectionResult]
     n_corrected: int
+
+    def to_frame(self) -> "DataFrame":
+        """A pandas table with one row for every user, the strongest first; ``named`` are the leakers."""
+        return table_of(
+            {"user": user, "named": user in self.leakers, **figures_of(result)}
+            for user, result in self.results.items()
+        )
 
     def __str__(self) -> str:
         tested = f"{len(self.results)} logs, p-values corrected for {self.n_corrected:,} users"
@@ -58,7 +70,8 @@ def identify_by_log(
 
     With margin draws every user has texts, close calls and draws of their own, so there is one test per user, and the
     suspect is asked about the texts of each. Search all users by tilt first (:func:`drw_hf.identify`), which asks
-    once; then confirm those whom you suspect, with ``looks=2``: it is the second look.
+    once; then confirm those whom you suspect, both with ``looks=2``: there are two looks. Whether a user was declared
+    is not looked up here: a proof of membership says so (:class:`drw_hf.keys.UserProof`).
 
     Parameters
     ----------
@@ -79,8 +92,9 @@ def identify_by_log(
     **probing
         How the suspect is probed: :class:`drw_hf.detection.ProbingOptions`.
     """
-    if not logs:
+    if not isinstance(logs, Mapping) or not logs:
         raise InvalidInputError("there are no logs to test; give {user: [(text, served), ...]}")
+    n_users = None if n_users is None else whole_number("n_users", n_users)
     epoch = ring.epoch if epoch is None else epoch
     declared = [one.count for one in ring.declarations if one.epoch == epoch]
     if not declared and n_users is None:

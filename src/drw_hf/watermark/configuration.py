@@ -9,8 +9,9 @@ from transformers import AutoConfig, PreTrainedConfig
 from transformers.configuration_utils import SubConfigSpec
 
 from ..checks import check_choice
-from ..errors import ConfigurationError
+from ..errors import ConfigurationError, DrwError
 from ..keys.choices import LABEL_KINDS, SAMPLINGS, TASKS
+from ..keys.derivation import is_hexadecimal
 from .rounding import MOST_DIGITS
 
 # What users set on a model's config and expect to reach the model: kept equal outside and inside.
@@ -90,6 +91,11 @@ class WatermarkedConfig(PreTrainedConfig):
         check_choice("sampling", self.sampling, SAMPLINGS, ConfigurationError)
         if self.task is not None:
             check_choice("task", self.task, TASKS, ConfigurationError)
+        if self.key_commitment is not None and not is_hexadecimal(self.key_commitment):
+            raise ConfigurationError(
+                "key_commitment is not the 64 hexadecimal digits of a key's commitment; restore config.json, or "
+                "protect the model again"
+            )
         if not isinstance(self.sample_all, bool):
             raise ConfigurationError(f"sample_all={self.sample_all!r}: expected True or False")
         if self.digits is not None and (type(self.digits) is not int or not 0 <= self.digits <= MOST_DIGITS):
@@ -112,7 +118,15 @@ class WatermarkedConfig(PreTrainedConfig):
                 "the model with from_pretrained(..., key=...) first, then call pipeline(..., model=model, "
                 "tokenizer=tokenizer)"
             )
-        return super().from_dict(config_dict, **kwargs)
+        try:
+            return super().from_dict(config_dict, **kwargs)
+        except DrwError:
+            raise
+        except Exception as error:  # whatever transformers makes of settings of another type
+            raise ConfigurationError(
+                f"the configuration of this protected model cannot be read ({type(error).__name__}): a setting of it, "
+                "or of the model inside (victim_config), has another type than it should; restore config.json"
+            ) from None
 
     def adopt(self, victim_config: PreTrainedConfig) -> None:
         """Make ``victim_config`` the live inner configuration, and show outside what it says."""

@@ -4,11 +4,14 @@ Shapes: probabilities are (..., m) with any leading shape; everything said per i
 has that leading shape or broadcasts to it.
 """
 
-from collections.abc import Sequence
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from ..checks import is_number
 from ..errors import InvalidKeyError
 from ..keys.binding import Binding
 from ..keys.derivation import TABLES, counters, encrypted, to_unit_interval
@@ -21,6 +24,9 @@ from .tokens import ORDINARY, Query, TokenView, hashed_tokens, on_device, token_
 Ints = Tensor | int
 Floats = Tensor | float
 Bools = Tensor | bool
+
+# Where p̂ is 1 for one of two classes and the cosine is at its worst, Eq. 5 leaves 1/(1 + 2ε): less than half above.
+LARGEST_SENSIBLE_EPSILON = 0.5
 
 
 def periodic_signal(phase: Tensor, frequency: float) -> Tensor:
@@ -72,6 +78,18 @@ class CosineMark(Mark):
 
     name = "cosine"
     draws_hard_answers = True
+
+    def warn_of(self, given: Mapping[str, Any]) -> None:
+        epsilon: Any = given.get("epsilon")
+        if is_number(epsilon) and epsilon > LARGEST_SENSIBLE_EPSILON:
+            moves = 2.0 * epsilon / (1.0 + 2.0 * epsilon)
+            warnings.warn(
+                f"epsilon={epsilon:g} moves a marked probability by up to {moves:.2f}, and above "
+                f"{LARGEST_SENSIBLE_EPSILON:g} even an answer of which the model is certain can turn into another (if "
+                "there are two classes, or scope='all'); the paper's is 0.2: see what yours costs with drw-hf plan, "
+                "or take a smaller one",
+                stacklevel=5,
+            )
 
     def check(self, settings: MarkSettings, binding: Binding) -> None:
         if settings.hash_rule is not None and settings.hash_rule.name == "every":

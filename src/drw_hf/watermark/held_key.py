@@ -8,7 +8,14 @@ from typing import Any, Self
 
 import torch
 
-from ..errors import InvalidInputError, InvalidKeyError, KeyMismatchError, MissingKeyError, UnsupportedModelError
+from ..errors import (
+    ConfigurationError,
+    InvalidInputError,
+    InvalidKeyError,
+    KeyMismatchError,
+    MissingKeyError,
+    UnsupportedModelError,
+)
 from ..keys.binding import Binding, labels_of, vocab_size_of
 from ..keys.files import refuse_model_beside_plain_key
 from ..keys.kept import PullOptions
@@ -190,6 +197,8 @@ def checked_key(config: WatermarkedConfig, task: str, key: Any, replace_key: boo
 def _check_applies(config: WatermarkedConfig, binding: Binding, fingerprint: str) -> None:
     """Refuse a key that was made for another model."""
     inner = config.victim_config
+    if inner is None:
+        raise ConfigurationError("config.json lacks victim_config, the protected classifier's own; restore it")
     for what, of_key, of_model in (
         ("task", binding.task, config.task),
         ("vocabulary size", binding.vocab_size, vocab_size_of(inner)),

@@ -42,6 +42,7 @@ class ModelPushOptions(PushOptions, total=False):
     tokenizer: Any
     card: Mapping[str, Any] | None
     handler: bool
+    package: str | os.PathLike[str] | None
     timestamp_url: str | None
     tags: list[str] | None
     commit_description: str | None
@@ -357,6 +358,9 @@ class _WatermarkedModel(KeyHolder, PreTrainedModel):
             gives them), ``dataset``, ``base_model``, ``license``, ``language``. An existing card's text survives.
         handler : bool
             Push a ``handler.py`` for Inference Endpoints along, which reads the passphrase from ``DRW_PASSPHRASE``.
+        package : path or str, optional
+            Where the endpoint installs drw_hf from: a wheel, pushed along, or an address
+            (:func:`drw_hf.hub.handler_files`). Without it, ``requirements.txt`` says how to fill it in.
         timestamp_url : str, optional
             A time-stamping authority (RFC 3161), asked for a proof of when the commitment existed.
         private, commit_message, commit_description, token, revision, create_pr, max_shard_size, tags

@@ -6,7 +6,7 @@ import numpy as np
 
 from ...errors import InvalidInputError
 from ...keys.key import WatermarkKey
-from ..probe import Probe
+from ..probe import Probe, check_expected
 from .amplitudes import PROBES_PER_PIECE, STATISTIC, Amplitudes, SuspectAnswers, compute_amplitudes, counts_of
 from .base import Finding, Statistic, TestOptions, register
 from .null_law import NullLaw, simulate_null
@@ -45,10 +45,8 @@ def amplitudes_of(
     tokens, exists = probe.tokens_of(key)
     if not exists.any():
         raise InvalidInputError("no probe has a word to hash: the texts hold nothing but special tokens")
-    if probe.kind == "labels" and probe.victim is None and probe.gold is None:
-        raise InvalidInputError(
-            "the suspect gives labels alone, so it cannot choose the probes as well; pass the clean victim= (or gold=)"
-        )
+    if probe.kind == "labels":
+        check_expected("cosine", {name for name in ("victim", "gold") if getattr(probe, name) is not None})
     answers = probe.suspect[exists]
     return compute_amplitudes(
         tokens[exists],

@@ -9,10 +9,10 @@ and the clean victim, never taken from the log: a log that says something else i
 nothing. T = Σ r (1[the lower was drawn] − π) over the logged answers that were close calls, where r is how far the
 suspect leans towards the lower class beyond what the clean answer explains.
 
-Answers of one message share one number u and count as one: their terms are averaged. So the law is that of Σ f(u) with
-one independent uniform u per message and f(u) the mean of r (1[u < π] − π) over its answers, a step function:
-K(θ) = Σ log ∫ exp(θ f(u)) du. Added up instead, a text that was asked a thousand times would decide alone, and a
-client who asks again where an answer was right would give right draws the greater weight.
+Of the answers that share a message, and so the number u, the first in the order of the log counts, and no other. So T
+is a sum of independent terms, K(θ) = Σ log(1 − π + π exp(θr)) − θrπ. And which answer counts is settled before its
+draw is known: a client who asks again because of an answer, right or wrong, changes nothing that counts. Added up or
+averaged, the terms of a message would get another weight where an answer was asked for again.
 """
 
 from collections.abc import Sequence
@@ -20,6 +20,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from numpy.typing import ArrayLike
 
 from ...errors import InvalidInputError
 from ...keys.choices import AnswerKind
@@ -42,12 +43,12 @@ _STEEPEST = 1e6  # the largest θ, in units of the widest step: K has reached it
 
 @dataclass(frozen=True, eq=False)
 class CloseCalls:
-    """The logged answers that were drawn between two classes, as key and victim tell; arrays of one entry per answer.
+    """The logged answers that were drawn between two classes, as key and victim tell: of every message the first.
 
-    ``chances`` are those of the class with the lower number, ``drawn`` says where it was answered, and ``numbers``
-    which distinct message each depends on. ``answers`` are those of all items of the probe, drawn or not, as key and
-    victim give them, ``undrawn`` what they would be without draws, and ``n_mismatches`` counts logged ones that are
-    others than ``answers``.
+    ``items`` are their numbers in the probe, the next four arrays have an entry for each: ``chances`` are those of the
+    class with the lower number, and ``drawn`` says where it was answered. ``answers`` are those of all items of the
+    probe, as key and victim give them, ``undrawn`` what they would be without draws. ``n_drawn`` counts all logged
+    answers that were drawn, and ``n_mismatches`` logged ones that are others than ``answers``.
     """
 
     items: np.ndarray
@@ -55,16 +56,18 @@ class CloseCalls:
     higher: np.ndarray
     chances: np.ndarray
     drawn: np.ndarray
-    numbers: np.ndarray
     answers: np.ndarray
     undrawn: np.ndarray
     n_logged: int
+    n_drawn: int
     n_mismatches: int
+    n_undrawn_mismatches: int  # of these, answers that no draw had a part in
 
     @property
-    def shared_by(self) -> np.ndarray:
-        """How many of the calls depend on the same message as each does."""
-        return np.bincount(self.numbers)[self.numbers]
+    def counted(self) -> dict[str, int]:
+        """What a result tells of the log."""
+        names = ("n_logged", "n_drawn", "n_mismatches", "n_undrawn_mismatches")
+        return {name: getattr(self, name) for name in names}
 
 
 def close_calls_of(probe: Probe, key: WatermarkKey) -> CloseCalls:
@@ -96,18 +99,23 @@ def calls_drawn_by(probe: Probe, key: WatermarkKey, messages: Sequence[bytes]) -
     drawn = keyed_numbers(key.subkey(MARGIN_DRAWS), drawn_by) < chances
     answers = undrawn.copy()
     answers[items] = np.where(drawn, lower, higher)
-    number_of = {message: number for number, message in enumerate(dict.fromkeys(drawn_by))}
+    wrong = (answers != probe.logged) & logged
+    place_of: dict[bytes, int] = {}
+    for place, message in enumerate(drawn_by):
+        place_of.setdefault(message, place)
+    counts = np.array(list(place_of.values()), dtype=np.int64)
     return CloseCalls(
-        items=items,
-        lower=lower,
-        higher=higher,
-        chances=chances,
-        drawn=drawn,
-        numbers=np.array([number_of[message] for message in drawn_by], dtype=np.int64),
+        items=items[counts],
+        lower=lower[counts],
+        higher=higher[counts],
+        chances=chances[counts],
+        drawn=drawn[counts],
         answers=answers,
         undrawn=undrawn,
         n_logged=int(logged.sum()),
-        n_mismatches=int((answers != probe.logged)[logged].sum()),
+        n_drawn=len(items),
+        n_mismatches=int(wrong.sum()),
+        n_undrawn_mismatches=int(wrong.sum() - wrong[items].sum()),
     )
 
 
@@ -132,68 +140,47 @@ def leanings(probe: Probe, calls: CloseCalls, kind: AnswerKind) -> np.ndarray:
 
 
 class MarginLaw:
-    """The law of T = Σ r (1[u < π] − π), where answers of the same number share their uniform u; π are ``chances``.
+    """The law of T = Σ r (1[u < π] − π) with independent uniform u; π are ``chances``.
 
     Examples
     --------
-    >>> import numpy as np
     >>> from drw_hf.detection.statistics.margin import MarginLaw
-    >>> law = MarginLaw(r=[1.0, 1.0, -1.0], chances=[0.5, 0.25, 0.5], numbers=[0, 0, 1])
+    >>> law = MarginLaw(r=[1.0, 2.0, -1.0], chances=[0.5, 0.25, 0.5])
     >>> round(law.test(law.statistic([True, True, False])).sd, 3)
-    0.968
+    1.118
     """
 
-    def __init__(self, r: np.ndarray, chances: np.ndarray, numbers: np.ndarray) -> None:
-        self.r, self.chances, self.numbers = (np.asarray(values) for values in (r, chances, numbers))
-        order = np.lexsort((self.chances, self.numbers))
-        r, chances, numbers = self.r[order], self.chances[order], self.numbers[order]
-        _, begins, counts = np.unique(numbers, return_index=True, return_counts=True)
-        # Within a message the steps of f end at the chances in ascending order, and the last one at 1.
-        last = begins + counts
-        self._groups = begins + np.arange(len(begins))  # where each message's steps begin
-        ends = np.insert(chances, last, 1.0)
-        starts = np.concatenate([[0.0], ends[:-1]]) if len(ends) else ends
-        starts[self._groups] = 0.0
-        after = np.concatenate([np.cumsum(r[::-1])[::-1], [0.0]])  # Σ r from here on, over all messages
-        still = np.insert(after[:-1], last, after[last])  # drawn at this step: all whose chance is not passed
-        group = np.repeat(np.arange(len(begins)), counts + 1)
-        means = np.add.reduceat(r * chances, begins) if len(r) else np.zeros(0)
-        with np.errstate(divide="ignore"):
-            self._log_lengths = np.log(np.maximum(ends - starts, 0.0))
-        self._values = still - after[last][group] - means[group]
-        self._group = group
+    def __init__(self, r: ArrayLike, chances: ArrayLike) -> None:
+        self.r, self.chances = np.asarray(r, np.float64), np.asarray(chances, np.float64)
 
-    def statistic(self, drawn: np.ndarray) -> float:
+    def statistic(self, drawn: ArrayLike) -> float:
         """T, from which answers were drawn to be the lower class."""
         return float(np.sum(self.r * (np.asarray(drawn) - self.chances)))
 
     def cumulants(self, theta: float) -> np.ndarray:
-        """K(θ), K′(θ) and K″(θ) of every message, shape (3, messages)."""
-        exponents = self._log_lengths + theta * self._values
-        top = np.maximum.reduceat(exponents, self._groups)
-        weights = np.exp(exponents - top[self._group])
-        total = np.add.reduceat(weights, self._groups)
-        mean = np.add.reduceat(weights * self._values, self._groups) / total
-        square = np.add.reduceat(weights * (self._values - mean[self._group]) ** 2, self._groups) / total
-        return np.stack([np.log(total) + top, mean, square])
+        """K(θ), K′(θ) and K″(θ) of every answer, shape (3, answers)."""
+        with np.errstate(divide="ignore"):
+            log_other, log_lower = np.log1p(-self.chances), np.log(self.chances) + theta * self.r
+        log_total = np.logaddexp(log_other, log_lower)
+        tilted = np.exp(log_lower - log_total)  # the chance of the lower class under the tilted law
+        K = log_total - theta * self.r * self.chances
+        return np.stack([K, self.r * (tilted - self.chances), self.r**2 * tilted * (1.0 - tilted)])
 
     def test(self, statistic: float) -> ExactTest:
-        """What the law says of a value of T; ``n_tokens`` of the result counts messages."""
+        """What the law says of a value of T; ``n_tokens`` of the result counts answers."""
 
         def sums(theta: float) -> tuple[float, float, float]:
             K, K1, K2 = (float(row.sum()) for row in self.cumulants(theta))
             return K, K1, K2
 
-        width = float(np.abs(self._values).max(initial=0.0))
+        width = float(np.abs(self.r).max(initial=0.0))
         variances = self.cumulants(0.0)[2]
         return saddlepoint_test(sums, statistic, mean=0.0, variances=variances, theta_limit=_STEEPEST / (width or 1.0))
 
     def simulate(self, n_keys: int, seed: int) -> np.ndarray:
         """T under so many random keys, for the same π: what the law says, found by trying."""
         generator = np.random.default_rng(seed)
-        numbers = np.unique(self.numbers, return_inverse=True)[1]
-        n = int(numbers.max(initial=-1)) + 1
-        return np.array([self.statistic(generator.random(n)[numbers] < self.chances) for _ in range(n_keys)])
+        return np.array([self.statistic(generator.random(len(self.r)) < self.chances) for _ in range(n_keys)])
 
 
 class MarginStatistic(Statistic):
@@ -219,12 +206,11 @@ def margin_finding(
     were computed before.
     """
     calls = calls or close_calls_of(probe, key)
-    figures = {"n_logged": calls.n_logged, "n_mismatches": calls.n_mismatches, "n_drawn": len(calls.items)}
     if not len(calls.items):  # whether there are any depends on the key, so it is no reason to test something else
-        return Finding(NO_EVIDENCE, 0, f"margin-{kind}", figures)
-    law = MarginLaw(leanings(probe, calls, kind) / calls.shared_by, calls.chances, calls.numbers)
+        return Finding(NO_EVIDENCE, 0, f"margin-{kind}", calls.counted)
+    law = MarginLaw(leanings(probe, calls, kind), calls.chances)
     samples = law.simulate(n_keys, seed=0) if n_keys else None
-    return Finding(law.test(law.statistic(calls.drawn)), len(calls.items), f"margin-{kind}", figures, samples)
+    return Finding(law.test(law.statistic(calls.drawn)), len(calls.items), f"margin-{kind}", calls.counted, samples)
 
 
 register(MarginStatistic())

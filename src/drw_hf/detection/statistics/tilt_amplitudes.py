@@ -17,6 +17,7 @@ import torch
 
 from ...errors import InvalidInputError
 from ...keys.choices import AnswerKind
+from ..probe import check_expected
 from ..words import Words
 from .amplitudes import HALF_WEIGHT, MIN_TOKENS, counts_of
 from .splines import hats, leftover, pieces_for
@@ -76,11 +77,8 @@ def compute_tilt_amplitudes(
         )
     explaining = {"victim": victim, "reference": reference}
     others = {name: p.astype(np.float64) for name, p in explaining.items() if p is not None}
-    if kind == "labels" and not others:
-        raise InvalidInputError(
-            "the suspect gives labels alone, and nothing says what to expect of them; pass the clean victim= (or "
-            "reference=, a model of your own for the same task)"
-        )
+    if kind == "labels":
+        check_expected("tilt", others)
     said = suspect.astype(np.float64)
     guide = _calibrated(next(iter(others.values())), temperature) if others else _calibrated(said, 1.0)
     counted = _counted(np.exp(guide)) & there[:, None]
