@@ -106,6 +106,7 @@ def measure(case: Case, thief: str) -> Record:
     probes = [probe_of(case, variant.rows) for variant in variants]
     record: Record = {"texts": len(texts), "rules": {}}
     for name, rule in RULES.items():
+        messages = rule(plain, case.key, canonical)
         answered = [calls_drawn_by(one, case.key, rule(one, case.key, canonical)).answers for one in probes]
         of_variants = zip(variants, probes, answered, strict=True)
         said = [variant.without(by_text(variant, one, answers)) for variant, one, answers in of_variants]
@@ -113,7 +114,7 @@ def measure(case: Case, thief: str) -> Record:
         for k in TIMES[: 1 if len(variants) == 1 else len(TIMES)]:
             labels = np.concatenate([np.atleast_1d(row) for row in majority(said[:k])])
             asked = dataclasses.replace(plain, logged=np.where(labels >= 0, 0, -1))
-            calls = calls_drawn_by(asked, case.key, rule(asked, case.key, canonical))
+            calls = calls_drawn_by(asked, case.key, messages)
             right = 100.0 * float(np.mean((labels == gold)[labels >= 0]))
             found[str(k)] = {"accuracy": right, **repeated(asked, calls, labels)}
         record["rules"][name] = found

@@ -199,7 +199,7 @@ def with_words(
 
 def out_of_fold(case: Case, rows: Dataset, n_folds: int) -> list[Any]:
     """What students of the other folds say of every row; kept, since two thieves want to know."""
-    kept = case.folder(FOLDER) / f"{n_folds} folds.json"
+    kept = case.path(FOLDER) / f"{n_folds} folds.json"
     if kept.exists():
         return json.loads(kept.read_text())
     said: list[Any] = [None] * len(rows)

@@ -94,15 +94,13 @@ class Case:
         self.shop.train(self.setting, training, self.seed, distil, model, self.tokenizer, answers, **learnt)
         return model.eval()
 
-    def folder(self, name: str) -> Path:
+    def path(self, name: str) -> Path:
         """Where something of this victim and seed is kept."""
-        folder = self.shop.folder / self.setting.name / f"{name} {self.seed}"
-        folder.mkdir(parents=True, exist_ok=True)
-        return folder
+        return self.shop.folder / self.setting.name / f"{name} {self.seed}"
 
     def kept(self, name: str, make: Callable[[], Any]) -> Any:
         """A model that is made once, and loaded from then on."""
-        path = self.shop.folder / self.setting.name / f"{name} {self.seed}"
+        path = self.path(name)
         if not path.exists():
             with written_whole(path) as folder:
                 make().save_pretrained(folder)
