@@ -15,10 +15,10 @@ from typer.testing import CliRunner
 from drw_hf.cli import reproduce
 from drw_hf.cli.main import app
 from drw_hf.experiments.jobs import make_jobs
-from drw_hf.experiments.lines import read_lines
 from drw_hf.experiments.profiles import load_profile
 from drw_hf.experiments.tasks import load_corpus
 from drw_hf.experiments.work import Workshop
+from drw_hf.runs.lines import read_lines
 from paper_data import write_paper_data
 
 JOBS = [job.name for job in make_jobs(load_profile("smoke"), tasks=["ner"])]

@@ -14,7 +14,6 @@ from drw_hf.asking.models import PROTECTED
 from drw_hf.detection.probing import Probe
 from drw_hf.errors import DatasetError
 from drw_hf.experiments import draws, margins, marks, recovery, tradeoff
-from drw_hf.experiments.lines import append_line, read_lines
 from drw_hf.experiments.marks_case import Case
 from drw_hf.experiments.marks_jobs import OTHER_KEY, Job, make_jobs
 from drw_hf.experiments.marks_report import report
@@ -22,8 +21,9 @@ from drw_hf.experiments.marks_settings import load_settings, split
 from drw_hf.experiments.marks_thieves import ATTACKED, GOLD, HARD, SECOND, SOFT, STUDENTS, debias, prune, without_lean
 from drw_hf.experiments.marks_work import WHERE, Workshop, labels_alone
 from drw_hf.experiments.profiles import Encoder, Training
-from drw_hf.experiments.runs import Run, work_through
 from drw_hf.experiments.tasks import load_corpus
+from drw_hf.runs.jobs import Run, work_through
+from drw_hf.runs.lines import append_line, read_lines
 from drw_hf.watermark.tilt import settings_of
 from paper_data import write_paper_data
 from small_models import make_model, make_tokenizer

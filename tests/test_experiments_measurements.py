@@ -19,8 +19,8 @@ from drw_hf.experiments import (
     tracing,
     tradeoff,
 )
-from drw_hf.experiments.lines import read_lines
 from drw_hf.experiments.measurements import LEVELS, Measurement, expected_shares, measure_missing
+from drw_hf.runs.lines import read_lines
 
 
 def make(folder):

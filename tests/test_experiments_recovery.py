@@ -8,9 +8,9 @@ from datasets import Dataset
 
 from drw_hf import WatermarkKey
 from drw_hf.asking.labelling import LABELS, PROBABILITIES
-from drw_hf.detection.words import Words
+from drw_hf.asking.words import Words
 from drw_hf.experiments.recovery import Recovered, correlations, moved, recover, report
-from drw_hf.experiments.stolen import Stolen
+from drw_hf.extraction.stolen import Stolen
 from drw_hf.watermark.tilt import signals
 from small_models import make_model
 

@@ -91,7 +91,7 @@ def test_every_error_has_one_base():
 
 # A package imports only from those above it. `__init__` offers all, and imports it when it is asked for.
 ORDER = (
-    "_version lazy errors registry checks wording reading keys watermark asking extraction detection tracing "
+    "_version lazy errors registry checks wording reading runs keys watermark asking extraction detection tracing "
     "repositories evidence planning metrics hub experiments demo cli"
 ).split()
 TEMPLATES = [*(ROOT / "src/drw_hf/metrics").glob("*/*.py"), *(ROOT / "src/drw_hf/hub/templates").glob("*.py")]

@@ -15,7 +15,6 @@ from scipy import integrate
 
 from drw_hf.detection.statistics.null_law import NullLaw
 from drw_hf.errors import InvalidInputError, InvalidKeyError
-from drw_hf.experiments.lines import read_lines
 from drw_hf.experiments.plan_fit import fit_exact, fit_margin, fit_memory, fit_whole, student_lines
 from drw_hf.keys import MarkSettings
 from drw_hf.planning.accuracy import accuracy_bounds
@@ -33,6 +32,7 @@ from drw_hf.planning.students import (
     copied_share,
 )
 from drw_hf.planning.traffic import Traffic, observe_traffic
+from drw_hf.runs.lines import read_lines
 from drw_hf.watermark.cosine import perturb
 from small_models import TAGS, WORDS, make_model, make_tokenizer, make_victim
 

@@ -9,7 +9,6 @@ import torch
 from datasets import ClassLabel, Dataset
 
 from drw_hf.errors import DatasetError, DrwError, InvalidInputError, KeyMismatchError
-from drw_hf.experiments.lines import read_lines
 from drw_hf.experiments.tradeoff import KAPPA, effect_spread, expected_effects
 from drw_hf.keys import KeyRing
 from drw_hf.planning import (
@@ -28,6 +27,7 @@ from drw_hf.planning.fit import fit_to
 from drw_hf.planning.students import EXPECTED_TILT_STUDENTS
 from drw_hf.planning.tilt_costs import STRONGEST, shifts_of
 from drw_hf.planning.tilt_plan import pair_weights, pairs_that_count, predicted_z, z_of
+from drw_hf.runs.lines import read_lines
 from drw_hf.watermark.tilt import tilt
 from small_models import SPECIAL, WORDS, make_key, make_lively, make_model, make_tokenizer, make_victim
 

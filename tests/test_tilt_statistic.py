@@ -15,6 +15,7 @@ from scipy import integrate, stats
 from transformers import BertConfig
 
 from drw_hf import DetectionResult, WatermarkKey, detect, p_snr
+from drw_hf.asking.words import Words
 from drw_hf.detection import Probe, probe_suspect
 from drw_hf.detection.statistics import SPECTRA
 from drw_hf.detection.statistics.null_law import NullLaw
@@ -23,7 +24,6 @@ from drw_hf.detection.statistics.spectra import MOST_PAIRS
 from drw_hf.detection.statistics.tilt import TiltLaw, tilt_amplitudes_of
 from drw_hf.detection.statistics.tilt_amplitudes import SHRINKAGE, _ridge, compute_tilt_amplitudes, weighted_by_log
 from drw_hf.detection.verdict import Corrections, check_reference, compare, key_settings
-from drw_hf.detection.words import Words
 from drw_hf.errors import InvalidInputError
 from drw_hf.evidence import verify_evidence
 from drw_hf.keys.settings import MarkSettings

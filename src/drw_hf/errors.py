@@ -113,5 +113,9 @@ class EvidenceError(DrwError, ValueError):
     """A saved finding cannot be replayed: files are missing, damaged, or of another key."""
 
 
+class StudentDivergedError(DrwError, ArithmeticError):
+    """The training of a student ended in numbers that are none."""
+
+
 class JobsFailedError(DrwError):
     """Some jobs of an experiment were not done; all that could be are."""

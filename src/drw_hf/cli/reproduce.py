@@ -12,7 +12,7 @@ from .output import INTERRUPTED, Outcome, disable_bars, prints_outcome, show_pro
 
 if TYPE_CHECKING:
     from ..experiments.costs import Costs
-    from ..experiments.runs import Run
+    from ..runs.jobs import Run
 
 TABLES = "tables.md"
 
@@ -76,8 +76,8 @@ def reproduce(
     from ..experiments.costs import Costs, progress_bar
     from ..experiments.jobs import make_jobs
     from ..experiments.profiles import load_profile
-    from ..experiments.runs import Run, start_workers, visible_gpus, watch, work_through
     from ..experiments.work import Workshop
+    from ..runs.jobs import Run, start_workers, visible_gpus, watch, work_through
 
     if report:
         return _report(output)
@@ -129,8 +129,8 @@ def _quieten() -> None:
 
 def _report(output: Path) -> Outcome:
     from ..experiments.figures import draw_all
-    from ..experiments.lines import read_lines
     from ..experiments.write_up import write_up
+    from ..runs.lines import read_lines
 
     files = sorted(file for file in output.glob("*.jsonl") if not file.name.endswith(".failed.jsonl"))
     if not any(read_lines(file) for file in files):

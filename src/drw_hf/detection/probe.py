@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from ..asking.words import Words
 from ..checks import unfit
 from ..errors import InvalidInputError
 from ..keys.choices import AnswerKind, Task
@@ -24,7 +25,6 @@ from ..reading.files import LARGEST_DOCUMENT, in_words, parse_json
 from ..watermark.margin import draw_messages
 from ..watermark.sampling import text_messages
 from ..watermark.tokens import Query, hashed_tokens, view_tokens
-from .words import Words
 
 FORMAT = "drw-probe-1"
 _TEXTS = ("input_ids", "token_type_ids", "offsets", "rows", "places")

@@ -43,10 +43,10 @@ from ..detection.statistics.tilt import TiltLaw, tilt_amplitudes_of
 from ..detection.statistics.tilt_and_margin import combined
 from ..keys import WatermarkKey
 from ..keys.choices import LABEL_KINDS, AnswerKind, LabelKind, Task
+from ..runs.lines import Record, read_lines, rounded
 from ..watermark.tilt import signals
 from .cells import table
 from .corpus import SENTIMENTS, TAGS, make_sentiment_corpus, make_tagging_corpus, make_tokenizer
-from .lines import Record, read_lines, rounded
 from .measurements import LEVELS, Measurement, command_parser, expected_shares, run_command
 from .theft import (
     N_TRAIN,

@@ -22,9 +22,9 @@ from ..detection.probing import Probe
 from ..detection.verdict import Corrections, verdict_on
 from ..keys import WatermarkKey
 from ..keys.choices import LABEL_KINDS, LabelKind, Task
+from ..runs.lines import Record, read_lines
 from . import library
 from .cells import table
-from .lines import Record, read_lines
 from .measurements import Measurement, command_parser, run_command
 from .theft import make_theft, steal, train_on_gold
 

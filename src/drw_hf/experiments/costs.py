@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ..runs.jobs import Run
 from .jobs import GOLD, Job, Student
 from .profiles import Encoder, Profile
-from .runs import Run
 from .work import Workshop
 
 _SAMPLED = 400  # rows from which the length of a task's texts is estimated

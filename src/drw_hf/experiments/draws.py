@@ -25,9 +25,9 @@ from ..detection.probing import Probe
 from ..detection.statistics.margin import CloseCalls, MarginLaw, calls_drawn_by, leanings
 from ..keys.derivation import MARGIN_ORDER
 from ..keys.key import WatermarkKey
+from ..runs.lines import Record, read_lines
 from ..watermark.margin import draw_messages, word_windows
 from .cells import number, table
-from .lines import Record, read_lines
 from .margins import EVERYWHERE, MARGIN_BUDGET, Variants, majority, with_words, words_of
 from .marks_case import Case, run_cases
 from .marks_settings import BUDGET, SEEDS, setting_titles

@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 
+from ..runs.lines import Record
 from ..wording import small_p
 from .goals import LARGEST_INNOCENT
 from .jobs import CASE_SEED, CASE_TASK, GOLD, LABELS, WATERMARKED, Student
-from .lines import Record
 from .results import (
     P_SNR,
     WHERE,

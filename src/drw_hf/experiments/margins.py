@@ -26,9 +26,9 @@ from ..keys.files import write_atomically
 from ..planning.margin_costs import MarginCosts
 from ..planning.tilt_costs import TiltCosts
 from ..planning.tilt_traffic import LEAST_KEYS, observe_tilt_traffic
+from ..runs.lines import Record
 from ..watermark.marking import OutputOptions
 from ..watermark.tilt import settings_of
-from .lines import Record
 from .margins_report import NOTHING_DONE, report
 from .marks_case import Case, run_cases
 from .marks_served import ask_victim, paired_cost

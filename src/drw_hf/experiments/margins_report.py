@@ -3,9 +3,9 @@
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from ..runs.lines import Record, read_lines
 from ..wording import small_p
 from .cells import NOTHING, from_to, number, table
-from .lines import Record, read_lines
 from .marks_settings import BUDGET, load_settings
 
 NOTHING_DONE = "nothing"  # the thief who learns what it was answered

@@ -14,14 +14,14 @@ jobs. Models, answers and probes are kept in the folder ``--work``: with ``--res
 import sys
 from pathlib import Path
 
+from ..runs.jobs import Run, work_through
+from ..runs.lines import append_line, read_lines
 from . import library
-from .lines import append_line, read_lines
 from .marks_jobs import make_jobs
 from .marks_report import report
 from .marks_settings import SEEDS, load_settings
 from .marks_work import Workshop
 from .measurements import command_parser
-from .runs import Run, work_through
 
 
 def forget_scores(output: Path) -> None:

@@ -16,15 +16,15 @@ from ..keys.choices import LabelKind
 from ..keys.files import write_atomically
 from ..keys.key import WatermarkKey
 from ..planning.fit import fit_tilt
+from ..runs.folders import written_whole
+from ..runs.lines import Record
 from ..watermark.tilt import settings_of
-from .lines import Record
 from .marks_jobs import Job
 from .marks_settings import BUDGET, Parts, Setting, load_settings
 from .marks_work import WHERE, Workshop, accuracy_of, labels_alone
 from .measurements import Measurement, command_parser, measure_missing
 from .scoring import tested
 from .theft import distil
-from .work import written_whole
 
 _FITTED = ("strength", "temperature", "budget", "margin", "margin_budget")
 

@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 
+from ..runs.lines import Record, read_lines
 from ..wording import small_p
 from .cells import NOTHING, from_to, number, table
-from .lines import Record, read_lines
 from .marks_jobs import OTHER_KEY
 from .marks_settings import BUDGET
 from .marks_thieves import ATTACKED, GOLD, HARD, SOFT, STUDENTS

@@ -13,10 +13,10 @@ import torch
 
 from ..keys import WatermarkKey
 from ..planning.accuracy import calibration_error
+from ..runs.lines import Record
 from ..watermark.marking import OutputOptions, protect
 from ..watermark.rounding import MOST_DIGITS, rounded
 from ..watermark.tilt import TiltMark
-from .lines import Record
 from .serving import AskedBatch, asked_batches, items_of, right_labels
 from .tasks import Corpus
 

@@ -8,9 +8,9 @@ import numpy as np
 import torch
 from datasets import Dataset
 
+from ..extraction.stolen import Stolen
 from ..keys.choices import LabelKind
 from . import library
-from .stolen import Stolen
 
 SOFT, HARD, GOLD, CLEAN = "soft", "hard", "gold", "clean answers"
 DEBIASED, FINE_TUNED, PRUNED, SECOND = "debiasing", "fine-tuning", "pruning", "second generation"

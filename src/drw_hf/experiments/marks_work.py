@@ -31,8 +31,9 @@ from ..planning.fit import fit_tilt
 from ..planning.tilt_costs import TiltCosts
 from ..planning.tilt_traffic import LEAST_KEYS as THROWAWAY_KEYS
 from ..planning.tilt_traffic import observe_tilt_traffic
+from ..runs.folders import written_whole
+from ..runs.lines import Record
 from ..watermark.tilt import settings_of
-from .lines import Record
 from .marks_jobs import OTHER_KEY, Job
 from .marks_served import ask_victim, measure_served
 from .marks_settings import BUDGET, PARTS, Parts, Setting, load_settings, read_parts
@@ -53,7 +54,7 @@ from .marks_thieves import (
 from .profiles import Training
 from .scoring import tested
 from .theft import distil, pretrained_model, train_on_gold
-from .work import own_tokenizer, pretrained_tokenizer, training_arguments, written_whole
+from .work import own_tokenizer, pretrained_tokenizer, training_arguments
 
 OTHER_SEED = 1000  # added to a seed: the key of somebody else
 WHERE = ("queries", "unseen")

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from ..runs.jobs import Run, name_of, work_through
+from ..runs.lines import Record
 from . import library
-from .lines import Record
-from .runs import Run, name_of, work_through
 
 LEVELS = (0.05, 0.01, 0.001)  # at which the share of small p-values is compared with what chance gives
 

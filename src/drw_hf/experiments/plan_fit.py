@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, median
 
+from ..runs.lines import Record, read_lines
 from .jobs import WATERMARKED
-from .lines import Record, read_lines
 from .margins_report import NOTHING_DONE
 from .tasks import PAPER_EPSILON
 

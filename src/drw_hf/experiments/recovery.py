@@ -23,18 +23,18 @@ from typing import Any
 import numpy as np
 from datasets import Dataset, concatenate_datasets
 
-from ..detection.words import Words
+from ..asking.words import Words
+from ..extraction.stolen import Stolen
 from ..keys.key import WatermarkKey
+from ..runs.lines import Record, read_lines
 from ..watermark.tilt import signals
 from . import library
 from .cells import number, table
-from .lines import Record, read_lines
 from .marks_case import Case, run_cases
 from .marks_settings import setting_titles
 from .marks_thieves import GOLD
 from .marks_work import WHERE, Workshop
 from .measurements import Measurement
-from .stolen import Stolen
 
 STRANGER = 2  # the seed of the model that is framed
 DIGITS = (0, 6, 5, 4, 3, 2, 1)  # 0: not rounded

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import DatasetError
+from ..runs.jobs import SETTINGS
+from ..runs.lines import Record, read_lines
 from . import library
 from .jobs import GOLD, LABELS, MODES, UNWATERMARKED, WATERMARKED, Student
-from .lines import Record, read_lines
 from .ranking import average_precision
-from .runs import SETTINGS
 from .tasks import TASKS
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ from ..errors import InvalidInputError
 from ..keys import WatermarkKey
 from ..planning.plan import key_variance, mark_depth, token_weight, tokens_that_count
 from ..planning.students import KAPPA
+from ..runs.lines import rounded
 from ..watermark.cosine import is_marked, periodic_signal, perturb
-from .lines import rounded
 
 LEVEL = 1e-3
 CURVE_POINTS = 1_500  # of a case study's left panel

@@ -32,11 +32,11 @@ from ..extraction.attacks import ATTACKS
 from ..keys import WatermarkKey
 from ..keys.choices import Task
 from ..planning import fit_tilt
+from ..runs.lines import Record
 from ..watermark.cosine import signal_tables
 from ..watermark.margin import word_windows
 from ..watermark.tilt import TiltSettings, signals
 from ..watermark.tokens import Query, hashed_tokens, view_tokens
-from .lines import Record
 from .measurements import Measurement, command_parser, run_command
 from .scoring import tested
 from .theft import CORPORA, MAX_LENGTH, Theft, make_theft

@@ -4,8 +4,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from ..runs.lines import Record, read_lines
 from .cells import NOTHING, from_to, table
-from .lines import Record, read_lines
 from .theft import CORPORA
 
 WAYS = {"known": "known", "by answers": "read in soft answers"}

@@ -34,11 +34,11 @@ from ..detection.statistics.saddlepoint import ExactTest
 from ..keys import KeyRing, WatermarkKey
 from ..keys.choices import LabelKind, Task
 from ..planning import fit_tilt
+from ..runs.lines import Record, read_lines, rounded
 from ..tracing import Identification, identify
 from ..wording import small_p
 from . import library
 from .cells import from_to, number, p_range, table
-from .lines import Record, read_lines, rounded
 from .measurements import LEVELS, Measurement, command_parser, run_command, uniformity
 from .theft import CORPORA, Theft, distil, make_theft, small_bert, steal, train_on_gold
 

@@ -25,9 +25,9 @@ from ..keys.choices import LABEL_KINDS, LabelKind
 from ..planning.students import ExpectedStudent
 from ..planning.tilt_plan import pair_weights, z_of
 from ..planning.tilt_traffic import traffic_of
+from ..runs.lines import Record, read_lines
 from ..watermark.tilt import settings_of
 from .cells import NOTHING, from_to, number, table
-from .lines import Record, read_lines
 from .marks_case import Case, run_cases
 from .marks_settings import BUDGET, SEEDS, Setting, setting_titles
 from .marks_thieves import CLEAN, HARD, SOFT

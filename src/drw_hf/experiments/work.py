@@ -4,15 +4,13 @@ What is made lies in one folder, for other jobs to use. A job reads the results 
 and returns a small record; nothing else is shared, so jobs may run in any process.
 """
 
-import contextlib
 import dataclasses
 import functools
 import hashlib
 import os
-import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,6 +30,7 @@ from ..detection.probing import Probe, probe_suspect
 from ..keys import WatermarkKey
 from ..keys.choices import LabelKind
 from ..keys.hash_rules import RarestRule
+from ..runs.folders import written_whole
 from .corpus import SPECIAL_NAMES, SPECIAL_TOKENS
 from .jobs import CASE_SEED, CASE_TASK, GOLD, MODES, UNWATERMARKED, WATERMARKED, Job, Mode, Student
 from .profiles import Profile, Training
@@ -363,14 +362,3 @@ def own_tokenizer(corpus: Corpus, vocabulary: int, limit: int) -> Any:
 def _commonest(counts: Counter[str], number: int) -> list[str]:
     """The most frequent, in an order that depends on nothing else."""
     return sorted(counts, key=lambda word: (-counts[word], word))[:number]
-
-
-@contextlib.contextmanager
-def written_whole(path: Path) -> Iterator[Path]:
-    """A folder to write into, which becomes ``path`` when all is written."""
-    folder = path.with_name(path.name + ".part")
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
-    yield folder
-    shutil.rmtree(path, ignore_errors=True)
-    folder.rename(path)

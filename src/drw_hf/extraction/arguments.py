@@ -8,7 +8,7 @@ from transformers import TrainingArguments
 from ..checks import check_choice, in_range, whole_number
 from ..errors import ConfigurationError
 from ..keys.choices import LABEL_KINDS, LabelKind
-from .attacks import ATTACKS
+from .attacks.base import single_answer_attack
 
 
 def _option(default: Any, help: str) -> Any:
@@ -61,7 +61,7 @@ class DistillationArguments(TrainingArguments):
                 "temperature softens probabilities, and label_kind='hard' has none: leave it at 1"
             )
         if self.attack is not None:
-            ATTACKS.get(self.attack, ConfigurationError)
+            single_answer_attack(self.attack)
             if self.requery:
                 raise ConfigurationError("an attack changes kept answers, and requery=True keeps none; leave one out")
         if self.remove_unused_columns:

@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 import torch
 
+from ...asking.words import Words
 from ...errors import InvalidInputError
 from ...keys.choices import AnswerKind
 from ..probe import check_expected
-from ..words import Words
 from .amplitudes import HALF_WEIGHT, MIN_TOKENS, counts_of
 from .splines import hats, leftover, pieces_for
 

@@ -1,0 +1,290 @@
+"""Attacks on queries: other texts than the thief's own are asked, and what is answered is learnt as its own."""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from datasets import Dataset
+
+from ...asking.questions import tokenize
+from ...keys.choices import LabelKind
+from ..rewriting import Rewritten, neighbours_of
+from ..stolen import Stolen, answers_in, certain
+from .base import SENTENCES, Attack, register_attack
+
+if TYPE_CHECKING:
+    from ..thief import Thief
+
+_LEAST = 1e-6
+
+
+def merged(answers: Sequence[Sequence[np.ndarray]], label_kind: LabelKind) -> list[np.ndarray]:
+    """What several rounds of answers to the same texts say together: the majority's labels, or mean log-scores.
+
+    Of labels that end alike the one that was given first counts; who was never answered has zeros.
+    """
+    return [
+        _together(np.stack([np.atleast_2d(one) for one in row]), label_kind).reshape(row[0].shape)
+        for row in zip(*answers, strict=True)
+    ]
+
+
+def _together(tables: np.ndarray, label_kind: LabelKind) -> np.ndarray:
+    """Tables (rounds, n, m) as one."""
+    m, there = tables.shape[2], tables.any(2)
+    if label_kind == "hard":
+        labels = np.where(there, tables.argmax(2), -1)
+        most = [Counter(row[row >= 0].tolist()).most_common(1) for row in labels.T]
+        return certain([found[0][0] if found else -1 for found in most], m)
+    logs = np.log(np.maximum(tables, _LEAST)) * there[:, :, None]
+    means = logs.sum(0) / np.maximum(there.sum(0), 1)[:, None]
+    shares = np.exp(means - means.max(1, keepdims=True))
+    return shares / shares.sum(1, keepdims=True) * there.any(0)[:, None]
+
+
+class Rewriting(Attack):
+    """Asks about the thief's texts in other words, one or several times, and learns what they say together."""
+
+    stage, variants = "queries", 1
+
+    def rewrite(self, number: int, thief: "Thief") -> Rewritten:
+        """The texts as they are asked for the so-and-so-many-th time."""
+        raise NotImplementedError
+
+    def ask(self, thief: "Thief") -> Dataset:
+        """The thief's own texts, with what was answered to the others."""
+        answers = [thief.ask_rewritten(self.rewrite(number, thief)) for number in range(self.variants)]
+        return thief.rows(merged(answers, thief.label_kind))
+
+
+@register_attack
+class Prepend(Rewriting):
+    """Asks with two words more before each text."""
+
+    name, knows = "prepend", "that the first words decide (the cosine's rule for sentences)"
+
+    def rewrite(self, number: int, thief: "Thief") -> Rewritten:
+        """Two words that are the same for all."""
+        pool = thief.rng(2).choice(thief.vocabulary, 2)
+        return Rewritten.between([str(word) for word in pool], thief.words)
+
+
+@register_attack
+class DropWords(Rewriting):
+    """Asks with 30 % of the words left out."""
+
+    name, share = "drop-words", 0.3
+
+    def rewrite(self, number: int, thief: "Thief") -> Rewritten:
+        """Texts with fewer words, but never without any."""
+        rng = thief.rng(3)
+        return Rewritten.of(thief.words, lambda place, word: [] if place and rng.random() < self.share else None)
+
+
+@register_attack
+class ReplaceWords(Rewriting):
+    """Asks with 30 % of the words replaced by others that stand in similar company."""
+
+    name, share = "replace-words", 0.3
+
+    def rewrite(self, number: int, thief: "Thief") -> Rewritten:
+        """Texts in other words."""
+        rng, alike = thief.rng(4), neighbours_of(thief.words)
+        return Rewritten.of(
+            thief.words, lambda _, word: [alike[word]] if word in alike and rng.random() < self.share else None
+        )
+
+
+class NearDuplicates(Rewriting):
+    """Asks several times with other words put in, and takes what most answers say."""
+
+    def __init__(self, variants: int, step: int | None = None) -> None:
+        self.variants, self.step = variants, step
+        self.questions = float(variants)
+        self.name = f"near-duplicates-{variants}{'' if step is None else '-everywhere'}"
+
+    @property
+    def title(self) -> str:
+        """With how often, and where words are put."""
+        where = "one word more" if self.step is None else "a word in every fourth place"
+        return f"Asks {self.variants} near-duplicates, {where}, and takes what they say together"
+
+    def rewrite(self, number: int, thief: "Thief") -> Rewritten:
+        """Each time with other words in other places."""
+        return Rewritten.with_inserted(thief.words, thief.vocabulary, thief.rng(10 + number), self.step)
+
+
+for _variants in (3, 10):
+    register_attack(NearDuplicates(_variants))
+    register_attack(NearDuplicates(_variants, step=4))
+
+
+@register_attack
+class Spellings(Rewriting):
+    """Asks each text in four spellings (capitals, full-width letters, swapped letters, accents) and averages."""
+
+    name, variants, questions, knows = "spellings", 4, 4.0, "that words carry the mark"
+
+    def rewrite(self, number: int, thief: "Thief") -> Rewritten:
+        """Every word in another spelling: other token ids, if the tokenizer does not undo it."""
+        rng = thief.rng(5)
+        return Rewritten.of(thief.words, lambda _, word: [respelt(word, number, rng)])
+
+
+def respelt(word: str, how: int, rng: np.random.Generator) -> str:
+    """A word in capitals (0), full-width letters (1), with two letters swapped (2), or with an accent (3)."""
+    if how == 0:
+        return word.upper()
+    if how == 1:
+        return "".join(chr(ord(letter) + 0xFEE0) if "!" <= letter <= "~" else letter for letter in word)
+    if len(word) < 4 or not word.isalpha():
+        return word
+    place = int(rng.integers(1, len(word) - 2))
+    if how == 2:
+        return word[:place] + word[place + 1] + word[place] + word[place + 2 :]
+    return f"{word[: place + 1]}\u0301{word[place + 1 :]}"
+
+
+@register_attack
+class NeutralSuffix(Attack):
+    """Asks with 40 words behind each text, the same for all, and takes off what these add."""
+
+    name, stage, tasks, n_words, questions = "suffix", "queries", SENTENCES, 40, 2.0
+    knows = "that a text's words share the mark"
+
+    def ask(self, thief: "Thief") -> Dataset:
+        """With the suffix the mark is nearly the same for all texts; it is taken off by matching the classes' shares.
+
+        The shares are those of plain answers, over which the marks of many texts cancel out. Labels have no scores to
+        take anything off, and stay.
+        """
+        counts = Counter(word for row in thief.words for word in row)
+        pool = sorted(word for word, count in counts.items() if 2 <= count) or thief.vocabulary
+        suffix = [str(word) for word in thief.rng(6).permutation(pool)[: self.n_words]]
+        answers = thief.ask_rewritten(Rewritten.between((), thief.words, suffix))
+        plain = thief.ask(thief.texts)
+        if thief.label_kind == "soft":
+            answers = list(shifted_to(np.stack(answers), Stolen(plain).answers.mean(0)))
+        return thief.rows(answers)
+
+
+def shifted_to(probabilities: np.ndarray, shares: np.ndarray, rounds: int = 200) -> np.ndarray:
+    """Distributions whose log-scores were all moved by the same, so that the classes have these shares on average."""
+    logs = np.log(np.maximum(probabilities, _LEAST))
+    offsets = np.zeros(len(shares))
+    for _ in range(rounds):
+        moved = np.exp(logs + offsets - (logs + offsets).max(1, keepdims=True))
+        moved /= moved.sum(1, keepdims=True)
+        offsets += 0.5 * (np.log(np.maximum(shares, _LEAST)) - np.log(np.maximum(moved.mean(0), _LEAST)))
+    return moved
+
+
+@register_attack
+class JoinTexts(Attack):
+    """Asks two texts at a time, joined."""
+
+    name, stage, questions = "join-texts", "queries", 0.5
+
+    def ask(self, thief: "Thief") -> Dataset:
+        """Joined texts, learnt as such; a tagger's answers go back to their own texts."""
+        pairs = [(thief.words[place], thief.words[place + 1]) for place in range(0, len(thief.words) - 1, 2)]
+        joined = thief.ask(thief.texts_of([[*first, *second] for first, second in pairs]))
+        if not thief.by_word:
+            return joined
+        answers: list[np.ndarray] = []
+        for (first, _), table in zip(pairs, answers_in(joined), strict=True):
+            answers += [table[: len(first)], table[len(first) :]]
+        return thief.rows(answers, thief.texts.select(range(len(answers))))
+
+
+@register_attack
+class SingleWords(Attack):
+    """Asks every word alone, and learns from these answers."""
+
+    name, stage, knows = "single-words", "queries", "that words carry the mark"
+
+    def ask(self, thief: "Thief") -> Dataset:
+        """Texts of one word each."""
+        return thief.ask(thief.texts_of([[word] for word in thief.vocabulary]))
+
+
+class TypedSpecials(Rewriting):
+    """Asks with special tokens typed among the words."""
+
+    def __init__(self, token: str, share: float, in_place: bool) -> None:
+        self.token, self.share, self.in_place = token, share, in_place
+        self.name = f"typed-{token}"
+
+    @property
+    def title(self) -> str:
+        """With which token, and where."""
+        where = "in the place of" if self.in_place else "behind"
+        return f"Asks with the {self.token} token typed {where} {self.share:.0%} of the words"
+
+    def rewrite(self, number: int, thief: "Thief") -> Rewritten:
+        """Special tokens carry no mark."""
+        rng, typed = thief.rng(7), getattr(thief.tokenizer, f"{self.token}_token") or "[UNK]"
+        return Rewritten.of(
+            thief.words,
+            lambda _, word: ([typed] if self.in_place else [word, typed]) if rng.random() < self.share else None,
+        )
+
+
+register_attack(TypedSpecials("unk", 0.3, in_place=True))
+register_attack(TypedSpecials("sep", 0.3, in_place=False))
+
+
+@register_attack
+class MaskedIds(Attack):
+    """Asks with raw token ids, 30 % of which are masked out."""
+
+    name, stage, tasks, share = "masked-ids", "queries", SENTENCES, 0.3
+    knows = "that the service takes token ids"
+
+    def ask(self, thief: "Thief") -> Dataset:
+        """Tokens that the model does not attend to carry no mark."""
+        rng = thief.rng(8)
+        questions: list[Any] = [
+            tuple(row.values()) if len(thief.columns) > 1 else row[thief.columns[0]] for row in thief.texts
+        ]
+        encoding = tokenize(thief.tokenizer, questions, thief.recipe.max_length)
+        special = set(thief.tokenizer.all_special_ids)
+        masks = [
+            [int(token in special or rng.random() >= self.share) for token in row] for row in encoding["input_ids"]
+        ]
+        names = [name for name in ("input_ids", "token_type_ids") if name in encoding]
+        rows = Dataset.from_dict({**{name: encoding[name] for name in names}, "attention_mask": masks})
+        # The owner's log shows what the model read.
+        shown = [
+            [token for token, one in zip(ids, mask, strict=True) if one]
+            for ids, mask in zip(rows["input_ids"], masks, strict=True)
+        ]
+        return thief.rows(answers_in(thief.ask(rows, logged_as=Dataset.from_dict({"input_ids": shown}))))
+
+
+@register_attack
+class FewQueries(Attack):
+    """Asks a tenth of its texts."""
+
+    name, stage, questions, trainings = "few-queries", "queries", 0.1, 0.1
+
+    def ask(self, thief: "Thief") -> Dataset:
+        """The first tenth."""
+        return thief.ask(thief.texts.select(range(max(1, len(thief.texts) // 10))))
+
+
+@register_attack
+class WordSalad(Attack):
+    """Asks random words in place of texts: queries of no domain."""
+
+    name, stage = "word-salad", "queries"
+
+    def ask(self, thief: "Thief") -> Dataset:
+        """As many texts of as many words, each drawn by its frequency."""
+        rng, pool = thief.rng(9), [word for row in thief.words for word in row]
+        return thief.ask(
+            thief.texts_of(
+                [[pool[int(one)] for one in rng.integers(len(pool), size=max(1, len(row)))] for row in thief.words]
+            )
+        )

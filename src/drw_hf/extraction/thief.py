@@ -1,0 +1,270 @@
+"""The thief's workbench: texts of its own, a service that answers, and students that learn.
+
+Attacks (:mod:`.attacks`) are written against it. Whatever the thief asks under its first account is logged, as a
+service would, so that the owner can test the student on that log.
+"""
+
+import math
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from datasets import Dataset, load_from_disk
+from transformers import PrinterCallback, ProgressCallback
+
+from ..asking.labelling import label_with_teacher
+from ..asking.models import PLAIN, PROTECTED, load_tokenizer
+from ..asking.questions import Cut, Question, places_of_words, questions_of, tokenize
+from ..asking.words import Words
+from ..errors import StudentDivergedError
+from ..keys.choices import LabelKind, Task
+from ..keys.key import WatermarkKey
+from ..runs.folders import written_whole
+from .arguments import DistillationArguments
+from .rewriting import Rewritten
+from .stolen import Stolen, answers_in, certain, with_answers
+from .students import Recipe, Student, load_student, small_config
+from .trainer import DistillationTrainer
+
+
+@dataclass(eq=False)
+class Thief:
+    """What a thief has.
+
+    Attributes
+    ----------
+    task, labels : the service's.
+    label_kind : str
+        What it serves.
+    tokenizer : PreTrainedTokenizerBase
+        The service's, which is public.
+    texts : Dataset
+        What the thief asks, with nothing but the columns of texts.
+    service : callable
+        ``service(texts, account)`` answers them as :func:`~drw_hf.label_with_teacher` does.
+    new_key : callable
+        ``new_key()`` makes a key like the service's with a secret of the thief's: for marks of its own.
+    recipe : Recipe
+    gold : list of array, optional
+        The right labels of the texts, by number.
+    others : Dataset, optional
+        More texts of the same kind, nobody's answers to which are known.
+    seed : int
+        Of whatever is random.
+    folder : path, optional
+        Where answers of the thief's own models are kept.
+    log : list of Dataset
+        What the first account asked, with the answers, in its order.
+    """
+
+    task: Task
+    labels: tuple[str, ...]
+    label_kind: LabelKind
+    tokenizer: Any
+    texts: Dataset
+    service: Callable[[Dataset, int], Dataset]
+    new_key: Callable[[], WatermarkKey]
+    recipe: Recipe = field(default_factory=Recipe)
+    gold: Sequence[np.ndarray] | None = None
+    others: Dataset | None = None
+    seed: int = 1
+    folder: Path | None = None
+    log: list[Dataset] = field(default_factory=list)
+
+    # -- what it knows
+
+    @property
+    def by_word(self) -> bool:
+        """Whether the service is a tagger."""
+        return self.task == "token-classification"
+
+    @property
+    def columns(self) -> list[str]:
+        """The columns of texts."""
+        return list(self.texts.column_names)
+
+    def rng(self, number: int = 0) -> np.random.Generator:
+        """Random numbers that depend on the seed and a number alone."""
+        return np.random.default_rng([self.seed, number])
+
+    # -- asking
+
+    def ask(self, texts: Dataset, account: int = 0, logged_as: Dataset | None = None) -> Dataset:
+        """The service's answers to texts; ``logged_as`` is what the log shows of them, where that is not all."""
+        answered = self.service(texts, account)
+        if account == 0:
+            shown = texts if logged_as is None else logged_as
+            self.log.append(with_answers(shown, answers_in(answered), self.labels))
+        return answered
+
+    def answers_of(self, model: Any, texts: Dataset) -> Dataset:
+        """What a model of the thief's own says of texts."""
+        student = model if isinstance(model, Student) else Student(model, self.tokenizer)
+        options: Any = {"batch_size": 64, "progress": False, "cache_dir": self.folder}
+        return label_with_teacher(student.model, texts, student.tokenizer, **options)
+
+    def marked_by(self, key: WatermarkKey, model: Any, texts: Dataset) -> Dataset:
+        """What a model of the thief's own would answer as a service with this key."""
+        return self.answers_of(PROTECTED[self.task].from_model(model, key=key, label_kind=self.label_kind), texts)
+
+    # -- words
+
+    @cached_property
+    def words(self) -> list[list[str]]:
+        """The words of every text; of pairs those of the first."""
+        rows = self.texts[self.columns[0]][:]
+        return [list(row) for row in rows] if self.by_word else [row.split() for row in rows]
+
+    @cached_property
+    def vocabulary(self) -> list[str]:
+        """All distinct words of the texts, sorted."""
+        return sorted({word for row in self.words for word in row})
+
+    def texts_of(self, words: Sequence[Sequence[str]], like: Dataset | None = None) -> Dataset:
+        """Texts of these words; with ``like``, in the place of the first text of each of its rows."""
+        first = [list(row) if self.by_word else " ".join(row) for row in words]
+        rest = {} if like is None else {name: like[name][:] for name in self.columns[1:]}
+        if like is None and len(self.columns) > 1:
+            rest = dict.fromkeys(self.columns[1:], first)
+        return Dataset.from_dict({self.columns[0]: first, **rest}, features=self.texts.features)
+
+    def ask_rewritten(self, rewritten: Rewritten, account: int = 0) -> list[np.ndarray]:
+        """What is answered to texts in other words: for every text, or every original word of it; zeros for none."""
+        answers = answers_in(self.ask(self.texts_of(rewritten.words, like=self.texts), account))
+        if not self.by_word:
+            return answers
+        found = []
+        for words, origins, table in zip(self.words, rewritten.origins, answers, strict=True):
+            mine = np.zeros((len(words), len(self.labels)))
+            for origin, answer in zip(origins, table, strict=True):
+                if origin >= 0:
+                    mine[origin] = answer
+            found.append(mine)
+        return found
+
+    def rows(self, answers: Sequence[np.ndarray], texts: Dataset | None = None) -> Dataset:
+        """Texts, by default the thief's, with answers to learn from."""
+        return with_answers(self.texts if texts is None else texts, answers, self.labels)
+
+    def gold_rows(self, places: Sequence[int]) -> Dataset:
+        """Some of its texts with their right labels."""
+        assert self.gold is not None  # whoever needs labels says so
+        answers = [certain(self.gold[place], len(self.labels)) for place in places]
+        return self.rows(answers if self.by_word else [answer[0] for answer in answers], self.texts.select(places))
+
+    def carriers(self, rows: Dataset) -> Words:
+        """The tokens that may carry a mark in every answer of labelled rows, in the order of ``Stolen.answers``.
+
+        A word's first one where the service is a tagger, all distinct ordinary ones of a text where it is not.
+        """
+        questions: list[Question] = questions_of(rows.select_columns(self.columns).to_dict(), self.columns)
+        encoding = tokenize(self.tokenizer, questions, Cut(min(self.recipe.max_length, self._limit)))
+        special = set(self.tokenizer.all_special_ids)
+        if self.by_word:
+            places = places_of_words(questions, encoding, ())
+            firsts = [
+                [] if place is None or ids[place] in special else [ids[place]]
+                for ids, row in zip(encoding["input_ids"], places, strict=True)
+                for place in row
+            ]
+        else:
+            firsts = [sorted(set(ids) - special) for ids in encoding["input_ids"]]
+        tokens = [row for row, there in zip(firsts, Stolen(rows).there, strict=True) if there]
+        lengths = np.array([len(row) for row in tokens])
+        items = np.repeat(np.arange(len(tokens)), lengths)
+        token_ids = np.array([token for row in tokens for token in row], dtype=np.int64)
+        return Words(items, token_ids, 1.0 / np.sqrt(lengths[items]), len(tokens))
+
+    @property
+    def _limit(self) -> int:
+        return min(int(getattr(self.tokenizer, "model_max_length", 512) or 512), 512)
+
+    # -- what it makes more than once
+
+    def innocent(self) -> Student:
+        """A model of the right labels of all its texts, which owes the service nothing."""
+        return self.kept("innocent", lambda: self.train(self.gold_rows(range(len(self.texts))), seed=self.seed + 100))
+
+    def kept(self, name: str, make: Callable[[], Student]) -> Student:
+        """A student with the tokenizer of new ones, made once and then loaded from the folder."""
+        path = None if self.folder is None else self.folder / name
+        if path is None:
+            return make()
+        if not path.exists():
+            student = make()
+            with written_whole(path) as folder:
+                student.model.save_pretrained(folder)
+        return Student(PLAIN[self.task].from_pretrained(path).eval(), self.new_student().tokenizer)
+
+    def kept_rows(self, name: str, make: Callable[[], Dataset]) -> Dataset:
+        """Rows that are made once, and then loaded from the folder."""
+        path = None if self.folder is None else self.folder / name
+        if path is None:
+            return make()
+        if not path.exists():
+            rows = make()
+            with written_whole(path) as folder:
+                rows.save_to_disk(folder)
+        return load_from_disk(path)
+
+    # -- training
+
+    def new_student(self, seed: int | None = None) -> Student:
+        """An untrained student."""
+        seed = self.seed if seed is None else seed
+        torch.manual_seed(seed)
+        if self.recipe.start is not None:
+            model = load_student(self.recipe.start, self.task, list(self.labels))
+            return Student(model.float(), load_tokenizer(self.recipe.start))
+        config = small_config(self.labels, len(self.tokenizer), self.recipe)
+        return Student(PLAIN[self.task].from_config(config), self.tokenizer)
+
+    def train(
+        self, rows: Dataset, start: Student | None = None, recipe: Recipe | None = None, seed: int | None = None
+    ) -> Student:
+        """A student of labelled rows, new unless one is given to go on with."""
+        recipe, seed = recipe or self.recipe, self.seed if seed is None else seed
+        student = start or self.new_student(seed)
+        with tempfile.TemporaryDirectory() as scratch:
+            trainer = DistillationTrainer(
+                student.model,
+                _arguments(scratch, recipe, seed),
+                train_dataset=rows,
+                processing_class=student.tokenizer,
+                text_columns=self.columns,
+            )
+            for callback in (PrinterCallback, ProgressCallback):
+                trainer.remove_callback(callback)
+            loss = trainer.train().training_loss
+        weights = [float(weight.detach().sum()) for weight in student.model.parameters()]
+        if not math.isfinite(loss) or not np.isfinite(weights).all():
+            raise StudentDivergedError(
+                f"a student diverged (its loss is {loss:g}); try a smaller learning rate than {recipe.learning_rate:g}"
+            )
+        student.model.eval()
+        return student
+
+
+def _arguments(folder: str, recipe: Recipe, seed: int) -> DistillationArguments:
+    """How a student is trained. Labels are learnt as certainty, so that one loss serves all attacks."""
+    return DistillationArguments(
+        folder,
+        num_train_epochs=recipe.epochs,
+        learning_rate=recipe.learning_rate,
+        per_device_train_batch_size=recipe.batch_size,
+        weight_decay=recipe.weight_decay,
+        max_length=recipe.max_length,
+        label_kind="soft",
+        optim="adamw_torch_fused",
+        save_strategy="no",
+        logging_strategy="no",
+        report_to="none",
+        disable_tqdm=True,
+        dataloader_pin_memory=torch.accelerator.is_available(),
+        seed=seed,
+    )
