@@ -135,8 +135,13 @@ def run_cases(
     make: Callable[[Workshop, Sequence[str]], Iterable[Measurement]],
     report: Callable[[Path], str],
     names: Sequence[str] | None = None,
+    *,
+    again: Callable[[Workshop, Sequence[str], Path], Iterable[Measurement]] | None = None,
 ) -> None:
-    """The command of an experiment with the victims of ``experiments.marks``; ``names`` are its usual settings."""
+    """The command of an experiment with the victims of ``experiments.marks``; ``names`` are its usual settings.
+
+    ``again`` says what is measured once all of that is there, and may look at the lines for it.
+    """
     parser = command_parser(description or "")
     parser.add_argument("--data", help="folder with a folder for each data set: conll2003, sst2, clinc150")
     parser.add_argument("--work", type=Path, help="the folder of the experiments with marks")
@@ -148,5 +153,8 @@ def run_cases(
             parser.error("--data and --work are needed: the data sets, and what experiments.marks made of them")
         shop = Workshop(load_settings(options.encoder), options.work, options.data)
         wanted = options.settings or [*shop.settings]
-        measure_missing(options.output, lambda _: make(shop, wanted), options.work / options.output.stem)
+        meet_in = options.work / options.output.stem
+        measure_missing(options.output, lambda _: make(shop, wanted), meet_in)
+        if again is not None:
+            measure_missing(options.output, lambda _: again(shop, wanted, options.output), meet_in)
     options.output.with_suffix(".md").write_text(report(options.output), encoding="utf-8")

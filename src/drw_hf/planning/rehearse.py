@@ -321,5 +321,3 @@ def seconds_left(run: Run, per_training: float | None = None) -> float | None:
 def questions_asked(names: Sequence[str], n_queries: int) -> int:
     """How many questions the thieves of these attacks ask in all."""
     return sum(math.ceil(attack_named(name).questions * n_queries) for name in names if name in ATTACKS)
-
-

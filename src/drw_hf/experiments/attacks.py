@@ -1,0 +1,157 @@
+"""What does every attack cost a thief, and what evidence does it leave? All attacks on both marks, soft and hard.
+
+``python -m drw_hf.experiments.attacks --output docs/results/attacks.jsonl --data DIR --work DIR --encoder PATH``
+
+``--work`` is the folder of ``python -m drw_hf.experiments.marks``, whose victims are used. Each service (a mark, soft
+or hard answers) is rehearsed by :mod:`drw_hf.planning.rehearse` with the texts of that experiment: the thief's queries
+are disjoint from what the victim was trained on, and from the unseen text. All attacks are played with the first seed;
+those that came near an escape, or cost the thief nothing, with two more. Of pretrained victims the most important ones
+are played.
+"""
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from transformers import AutoConfig
+
+from ..extraction.attacks import ATTACKS, attack_named
+from ..extraction.students import Recipe
+from ..keys.choices import LabelKind
+from ..keys.key import WatermarkKey
+from ..planning.labels import right_labels
+from ..planning.rehearsal_bench import INNOCENT, NOTHING, Bench
+from ..planning.rehearse import BASELINE
+from ..runs.lines import Record, read_lines
+from .attacks_report import IMPORTANT, report
+from .margins import MARGIN_BUDGET
+from .marks_case import Case, run_cases
+from .marks_jobs import Job
+from .marks_settings import BUDGET, SEEDS, Setting
+from .marks_work import Workshop
+from .measurements import Measurement
+
+NEAR = -6.0  # log₁₀ of the p on the log above which an attack is played with more seeds
+EPSILON, TAU, FREQUENCY = 0.2, 0.5, 16.0  # the paper's, of the mark cosine
+RECIPES = {  # shorter than where marks are measured: sixty students per service
+    "tiny": {"epochs": 4, "batch_size": 64, "learning_rate": 2e-3},
+    "pretrained": {"epochs": 3, "batch_size": 32, "learning_rate": 3e-4, "weight_decay": 0.01},
+}
+
+
+class Service(NamedTuple):
+    """A mark, and what is served with it."""
+
+    mark: str
+    label_kind: LabelKind
+
+
+COMPARED = (NOTHING, INNOCENT)  # what all attacks are compared with
+SERVICES = (Service("tilt", "hard"), Service("tilt", "soft"), Service("cosine", "soft"), Service("cosine", "hard"))
+
+
+def bench_of(shop: Workshop, setting: Setting, service: Service, seed: int) -> Bench:
+    """The service of a setting's victim under the key of a seed, and its thief."""
+    drawn = MARGIN_BUDGET if service.label_kind == "hard" else 0.0
+    case = Case(shop, setting, seed, BUDGET, drawn)
+    parts, tiny = case.parts, setting.encoder.pretrained is None
+    key = case.key if service.mark == "tilt" else papers_key(shop, setting, seed)
+
+    def gold(part: str) -> Any:
+        return right_labels(getattr(parts, part), setting.task.gold, key.labels, key.task)
+
+    chosen: dict[str, Any] = dict(RECIPES["tiny" if tiny else "pretrained"])
+    chosen |= {"start": setting.encoder.pretrained, "max_length": setting.encoder.max_length}
+    if setting.student_width is not None:
+        chosen |= {"width": setting.student_width, "layers": setting.encoder.layers, "heads": setting.encoder.heads}
+    return Bench(
+        victim=case.victim,
+        key=key,
+        label_kind=service.label_kind,
+        tokenizer=case.tokenizer,
+        queries=case.texts("queries"),
+        unseen=case.texts("unseen"),
+        others=case.texts("others"),
+        gold=gold("queries"),
+        unseen_gold=gold("unseen"),
+        folder=shop.folder / setting.name / f"attacks {service.mark} {service.label_kind} {seed}",
+        recipe=Recipe(**chosen),
+        seed=seed,
+    )
+
+
+def papers_key(shop: Workshop, setting: Setting, seed: int) -> WatermarkKey:
+    """The paper's mark with the paper's settings; published like everything else here, it protects nothing."""
+    secret = hashlib.sha256(f"drw_hf attacks {setting.name} {seed}".encode()).digest()
+    config = AutoConfig.from_pretrained(shop.path(Job("victim", setting.name)))
+    settings: dict[str, Any] = {"epsilon": EPSILON, "tau": TAU, "frequency": FREQUENCY}
+    target, tokenizer = setting.task.target, shop.tokenizer(setting)
+    return WatermarkKey.generate(config, tokenizer=tokenizer, mark="cosine", target=target, secret=secret, **settings)
+
+
+# -- the run
+
+
+def measure(shop: Workshop, setting: Setting, service: Service, attack: str, seed: int) -> Record:
+    """Play an attack, or what the others are compared with."""
+    bench = bench_of(shop, setting, service, seed)
+    return bench.baseline() if attack == BASELINE else bench.play(attack)
+
+
+def measurements(shop: Workshop, names: Sequence[str]) -> Iterator[Measurement]:
+    """All attacks with the first seed."""
+    for service in SERVICES:
+        for name in names:
+            setting = shop.settings[name]
+            tiny = setting.encoder.pretrained is None
+            for attack in (BASELINE, *COMPARED, *played(setting, service)):
+                if tiny or attack in (BASELINE, *COMPARED, *IMPORTANT):
+                    yield _one(shop, setting, service, attack, SEEDS[0])
+
+
+def more_seeds(shop: Workshop, names: Sequence[str], output: Path) -> Iterator[Measurement]:
+    """With the other seeds those attacks that the lines show to have come near an escape."""
+    near = near_escapes(read_lines(output))
+    for seed in SEEDS[1:]:
+        for service in SERVICES:
+            for name in names:
+                setting = shop.settings[name]
+                if setting.encoder.pretrained is None:
+                    wanted = [one for one in played(setting, service) if (name, *service, one) in near]
+                    for attack in (BASELINE, *COMPARED, *wanted):
+                        yield _one(shop, setting, service, attack, seed)
+
+
+def _one(shop: Workshop, setting: Setting, service: Service, attack: str, seed: int) -> Measurement:
+    about = {"setting": setting.name, "mark": service.mark, "label_kind": service.label_kind}
+    return Measurement(
+        {**about, "attack": attack, "seed": seed}, partial(measure, shop, setting, service, attack, seed)
+    )
+
+
+def played(setting: Setting, service: Service) -> list[str]:
+    """The attacks that make sense against a service, in the order in which they are worth playing."""
+    kind, n_classes = setting.task.kind, len(setting.task.labels)
+    others = [name for name in ATTACKS if name != NOTHING]
+    fit = [name for name in others if attack_named(name).unfit(kind, service.label_kind, n_classes) is None]
+    return sorted(fit, key=lambda name: (name not in IMPORTANT, attack_named(name).trainings > 2, name))
+
+
+def near_escapes(records: Sequence[Record]) -> set[tuple[str, str, str, str]]:
+    """Which attacks of the first seed came near an escape."""
+    return {
+        (record["setting"], record["mark"], record["label_kind"], record["attack"])
+        for record in records
+        if record["seed"] == SEEDS[0] and "log" in record and record["log"]["log10_bound"] > NEAR
+    }
+
+
+def main() -> None:
+    """The command."""
+    run_cases(__doc__, measurements, report, again=more_seeds)
+
+
+if __name__ == "__main__":
+    main()
