@@ -9,9 +9,10 @@ those that came near an escape, or cost the thief nothing, with two more. Of pre
 are played.
 """
 
+import functools
 import hashlib
+import math
 from collections.abc import Iterator, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,15 +26,15 @@ from ..planning.labels import right_labels
 from ..planning.rehearsal_bench import INNOCENT, NOTHING, Bench
 from ..planning.rehearse import BASELINE
 from ..runs.lines import Record, read_lines
-from .attacks_report import IMPORTANT, report
+from .attacks_report import IMPORTANT, cheapest, is_theft, report, summary
 from .margins import MARGIN_BUDGET
 from .marks_case import Case, run_cases
-from .marks_jobs import Job
 from .marks_settings import BUDGET, SEEDS, Setting
 from .marks_work import Workshop
 from .measurements import Measurement
 
-NEAR = -6.0  # log₁₀ of the p on the log above which an attack is played with more seeds
+NEAR = -6.0  # log₁₀ of the p on the log above which an attack may be an escape with another seed
+DEARER = 1.5  # points: attacks that lose so much more than the cheapest escape are not played with more seeds
 EPSILON, TAU, FREQUENCY = 0.2, 0.5, 16.0  # the paper's, of the mark cosine
 RECIPES = {  # shorter than where marks are measured: sixty students per service
     "tiny": {"epochs": 4, "batch_size": 64, "learning_rate": 2e-3},
@@ -52,6 +53,7 @@ COMPARED = (NOTHING, INNOCENT)  # what all attacks are compared with
 SERVICES = (Service("tilt", "hard"), Service("tilt", "soft"), Service("cosine", "soft"), Service("cosine", "hard"))
 
 
+@functools.lru_cache(maxsize=2)
 def bench_of(shop: Workshop, setting: Setting, service: Service, seed: int) -> Bench:
     """The service of a setting's victim under the key of a seed, and its thief."""
     drawn = MARGIN_BUDGET if service.label_kind == "hard" else 0.0
@@ -85,7 +87,7 @@ def bench_of(shop: Workshop, setting: Setting, service: Service, seed: int) -> B
 def papers_key(shop: Workshop, setting: Setting, seed: int) -> WatermarkKey:
     """The paper's mark with the paper's settings; published like everything else here, it protects nothing."""
     secret = hashlib.sha256(f"drw_hf attacks {setting.name} {seed}".encode()).digest()
-    config = AutoConfig.from_pretrained(shop.path(Job("victim", setting.name)))
+    config = AutoConfig.from_pretrained(shop.victim_folder(setting))
     settings: dict[str, Any] = {"epsilon": EPSILON, "tau": TAU, "frequency": FREQUENCY}
     target, tokenizer = setting.task.target, shop.tokenizer(setting)
     return WatermarkKey.generate(config, tokenizer=tokenizer, mark="cosine", target=target, secret=secret, **settings)
@@ -127,7 +129,7 @@ def more_seeds(shop: Workshop, names: Sequence[str], output: Path) -> Iterator[M
 def _one(shop: Workshop, setting: Setting, service: Service, attack: str, seed: int) -> Measurement:
     about = {"setting": setting.name, "mark": service.mark, "label_kind": service.label_kind}
     return Measurement(
-        {**about, "attack": attack, "seed": seed}, partial(measure, shop, setting, service, attack, seed)
+        {**about, "attack": attack, "seed": seed}, functools.partial(measure, shop, setting, service, attack, seed)
     )
 
 
@@ -140,12 +142,15 @@ def played(setting: Setting, service: Service) -> list[str]:
 
 
 def near_escapes(records: Sequence[Record]) -> set[tuple[str, str, str, str]]:
-    """Which attacks of the first seed came near an escape."""
-    return {
-        (record["setting"], record["mark"], record["label_kind"], record["attack"])
-        for record in records
-        if record["seed"] == SEEDS[0] and "log" in record and record["log"]["log10_bound"] > NEAR
-    }
+    """Which attacks may be the cheapest escape: with the first seed they nearly escaped, and were nearly as cheap."""
+    first = summary(record for record in records if record.get("seed") == SEEDS[0])
+    near = set()
+    for service, attacks in first.items():
+        best = cheapest(attacks)
+        most = math.inf if best is None else best.lost + DEARER
+        thefts = [one for one in attacks.values() if is_theft(one.attack)]
+        near |= {(*service, one.attack) for one in thefts if one.log10_log > NEAR and one.lost <= most}
+    return near
 
 
 def main() -> None:

@@ -78,15 +78,14 @@ def _evidence(record: Record, where: str) -> float:
     return record["searched"]["corrected"] if "searched" in record else record[where]["log10_bound"]
 
 
+def is_theft(attack: str) -> bool:
+    """Whether a name is that of an attack that ends in a stolen model."""
+    return attack not in (NOTHING, INNOCENT) and attack_named(attack).stage != FORGERY
+
+
 def cheapest(played: dict[str, Played]) -> Played | None:
     """The attack that loses the thief least of those that leave p above the level on the log, with some seed."""
-    free = [
-        one
-        for one in played.values()
-        if one.attack not in (NOTHING, INNOCENT)
-        and attack_named(one.attack).stage != FORGERY
-        and one.log10_log > math.log10(LEVEL)
-    ]
+    free = [one for one in played.values() if is_theft(one.attack) and one.log10_log > math.log10(LEVEL)]
     return min(free, key=lambda one: one.lost, default=None)
 
 

@@ -16,7 +16,7 @@ from ..keys.choices import LabelKind
 from ..keys.files import write_atomically
 from ..keys.key import WatermarkKey
 from ..planning.fit import fit_tilt
-from ..runs.folders import written_whole
+from ..runs.folders import make_once
 from ..runs.lines import Record
 from ..watermark.tilt import settings_of
 from .marks_jobs import Job
@@ -63,7 +63,7 @@ class Case:
 
     @cached_property
     def victim(self) -> Any:
-        return self.shop.load(Job("victim", self.setting.name))
+        return self.shop.victim(self.setting)
 
     @property
     def parts(self) -> Parts:
@@ -101,9 +101,7 @@ class Case:
     def kept(self, name: str, make: Callable[[], Any]) -> Any:
         """A model that is made once, and loaded from then on."""
         path = self.path(name)
-        if not path.exists():
-            with written_whole(path) as folder:
-                make().save_pretrained(folder)
+        make_once(path, lambda folder: make().save_pretrained(folder))
         return PLAIN[self.setting.task.kind].from_pretrained(path).eval()
 
     def probe(self, suspect: Any, texts: Dataset, **options: Any) -> Probe:

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 from datasets import Dataset
+from filelock import FileLock
 from transformers import AutoConfig
 
 from ..asking.labelling import LABELS, label_with_teacher
@@ -110,12 +111,26 @@ class Workshop:
     def load(self, job: Job) -> torch.nn.Module:
         return PLAIN[self.settings[job.setting].task.kind].from_pretrained(self.path(job)).eval()
 
+    def victim_folder(self, setting: Setting) -> Path:
+        """Where the victim lies; whoever wants it first trains it."""
+        job = Job("victim", setting.name)
+        path = self.path(job)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(path.with_name(path.name + ".lock")):
+            if not path.exists():
+                self.do(job)
+        return path
+
+    def victim(self, setting: Setting) -> torch.nn.Module:
+        """The clean model that is protected."""
+        return PLAIN[setting.task.kind].from_pretrained(self.victim_folder(setting)).eval()
+
     def key(self, setting: Setting, seed: int | str) -> WatermarkKey:
         """The key of a seed, with the temperature and strength that were chosen beforehand.
 
         Published like everything else here: these keys protect nothing.
         """
-        victim = self.path(Job("victim", setting.name))
+        victim = self.victim_folder(setting)
         chosen = json.loads((victim / _CHOSEN).read_text())
         secret = hashlib.sha256(f"drw_hf marks {setting.name} {seed}".encode()).digest()
         config, tokenizer = AutoConfig.from_pretrained(victim), self.tokenizer(setting)
@@ -150,7 +165,7 @@ class Workshop:
         return {"rows": rows, **chosen, "classes": len(parts.corpus.labels), "clean": fit.clean_accuracy, "cost": cost}
 
     def _do_served(self, job: Job, setting: Setting) -> Record:
-        victim, tokenizer, parts = self.load(Job("victim", setting.name)), self.tokenizer(setting), self.parts(setting)
+        victim, tokenizer, parts = self.victim(setting), self.tokenizer(setting), self.parts(setting)
         keys = [self.key(setting, f"cost {number}") for number in range(THROWAWAY_KEYS)]
         chosen = settings_of(keys[0])
         asking: Any = {"label_column": setting.task.gold, **self.asking(setting)}
@@ -161,7 +176,7 @@ class Workshop:
 
     def _do_student(self, job: Job, setting: Setting) -> Record:
         model, record = self._made_student(job, setting)
-        victim, parts = self.load(Job("victim", setting.name)), self.parts(setting)
+        victim, parts = self.victim(setting), self.parts(setting)
         with written_whole(self.path(job)) as folder:
             model.save_pretrained(folder)
             for where in WHERE:
@@ -228,7 +243,7 @@ class Workshop:
         if student.name == SECOND:
             answers = self.answers(setting, first, parts.others)
         elif student.name == CLEAN:
-            answers = self.answers(setting, self.load(Job("victim", setting.name)), parts.queries)
+            answers = self.answers(setting, self.victim(setting), parts.queries)
         else:
             answers = self._stolen(setting, job.seed, student.learns)
         if student.name == DEBIASED:
@@ -241,7 +256,7 @@ class Workshop:
 
         Hard labels are the argmax of the soft answers, so that one student stands for a thief of either.
         """
-        victim, key = self.load(Job("victim", setting.name)), self.key(setting, seed)
+        victim, key = self.victim(setting), self.key(setting, seed)
         kinds: list[LabelKind] = ["soft", "hard"] if label_kind == "hard" else ["soft"]
         services = [PROTECTED[key.task].from_model(victim, key=key, label_kind=kind) for kind in kinds]
         served = [self.answers(setting, service, self.parts(setting).queries) for service in services]

@@ -24,7 +24,7 @@ from ..asking.words import Words
 from ..errors import StudentDivergedError
 from ..keys.choices import LabelKind, Task
 from ..keys.key import WatermarkKey
-from ..runs.folders import written_whole
+from ..runs.folders import make_once
 from .arguments import DistillationArguments
 from .rewriting import Rewritten
 from .stolen import Stolen, answers_in, certain, with_answers
@@ -195,10 +195,7 @@ class Thief:
         path = None if self.folder is None else self.folder / name
         if path is None:
             return make()
-        if not path.exists():
-            student = make()
-            with written_whole(path) as folder:
-                student.model.save_pretrained(folder)
+        make_once(path, lambda folder: make().model.save_pretrained(folder))
         return Student(PLAIN[self.task].from_pretrained(path).eval(), self.new_student().tokenizer)
 
     def kept_rows(self, name: str, make: Callable[[], Dataset]) -> Dataset:
@@ -206,10 +203,7 @@ class Thief:
         path = None if self.folder is None else self.folder / name
         if path is None:
             return make()
-        if not path.exists():
-            rows = make()
-            with written_whole(path) as folder:
-                rows.save_to_disk(folder)
+        make_once(path, lambda folder: make().save_to_disk(folder))
         return load_from_disk(path)
 
     # -- training

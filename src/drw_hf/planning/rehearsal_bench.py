@@ -81,6 +81,16 @@ class Bench:
 
     def service(self, texts: Dataset, account: int) -> Dataset:
         """What an account is answered."""
+        if texts is self.queries and account == 0:
+            return self._plain_answers
+        return self._ask(texts, account)
+
+    @cached_property
+    def _plain_answers(self) -> Dataset:
+        """What the thief's texts are answered, which nearly every attack asks."""
+        return self._ask(self.queries, 0)
+
+    def _ask(self, texts: Dataset, account: int) -> Dataset:
         key = self.accounts[account]
         protected = PROTECTED[key.task].from_model(self.victim, key=key, label_kind=self.label_kind)
         return label_with_teacher(protected, texts, self.tokenizer, **self.asking)

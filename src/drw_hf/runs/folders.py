@@ -2,8 +2,10 @@
 
 import contextlib
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+
+from filelock import FileLock
 
 
 @contextlib.contextmanager
@@ -15,3 +17,12 @@ def written_whole(path: Path) -> Iterator[Path]:
     yield folder
     shutil.rmtree(path, ignore_errors=True)
     folder.rename(path)
+
+
+def make_once(path: Path, write: Callable[[Path], object]) -> None:
+    """Have a folder written, unless it is there; of several processes that want it one makes it, the others wait."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(path.with_name(path.name + ".lock")):
+        if not path.exists():
+            with written_whole(path) as folder:
+                write(folder)
