@@ -62,7 +62,7 @@ WHERE = ("queries", "unseen")
 _CHOSEN = "strength.json"  # beside the victim: what its keys are made with
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Workshop:
     """Where jobs are done: settings by name, the data, and the folder for what is made."""
 
