@@ -28,6 +28,9 @@ class Forgery(Attack):
 class Framed(torch.nn.Module):
     """A model onto whose scores a table is put: a number per token and class, as a mark does."""
 
+    table: torch.Tensor
+    ordinary: torch.Tensor
+
     def __init__(self, model: Any, found: Recovered, vocabulary: int, special_ids: list[int], by_word: bool) -> None:
         super().__init__()
         self.model, self.config, self.by_word = model, model.config, by_word

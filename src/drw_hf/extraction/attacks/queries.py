@@ -32,7 +32,7 @@ def merged(answers: Sequence[Sequence[np.ndarray]], label_kind: LabelKind) -> li
 
 def _together(tables: np.ndarray, label_kind: LabelKind) -> np.ndarray:
     """Tables (rounds, n, m) as one."""
-    m, there = tables.shape[2], tables.any(2)
+    m, there = tables.shape[2], np.asarray(tables.any(axis=2))
     if label_kind == "hard":
         labels = np.where(there, tables.argmax(2), -1)
         most = [Counter(row[row >= 0].tolist()).most_common(1) for row in labels.T]

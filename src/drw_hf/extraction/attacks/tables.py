@@ -49,7 +49,7 @@ class DropUncertain(Attack):
             table = np.atleast_2d(answer)
             best = np.sort(table, axis=1)[:, -2:]
             sure = (best[:, 1] - best[:, 0] >= self.within)[:, None] * certain(table.argmax(1), table.shape[1])
-            kept.append((sure * table.any(1)[:, None]).reshape(answer.shape))
+            kept.append((sure * table.any(axis=1, keepdims=True)).reshape(answer.shape))
         return thief.rows(kept, rows.select_columns(thief.columns))
 
 
@@ -179,9 +179,10 @@ class LearnToInvert(_Shadowed):
         before, after = (torch.from_numpy(_logs(one)) for one in shadow_pairs(rows, thief, self.keys))
         m = before.shape[1]
         torch.manual_seed(thief.seed)
-        network = torch.nn.Sequential(torch.nn.Linear(m, 128), torch.nn.ReLU(), torch.nn.Linear(128, m))
-        torch.nn.init.zeros_(network[2].weight)  # at first it leaves answers as they are
-        torch.nn.init.zeros_(network[2].bias)
+        last = torch.nn.Linear(128, m)
+        network = torch.nn.Sequential(torch.nn.Linear(m, 128), torch.nn.ReLU(), last)
+        torch.nn.init.zeros_(last.weight)  # at first it leaves answers as they are
+        torch.nn.init.zeros_(last.bias)
         optimizer = torch.optim.Adam(network.parameters(), lr=2e-3)
         target = before.softmax(-1)
         for _ in range(self.epochs):
