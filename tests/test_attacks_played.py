@@ -76,7 +76,7 @@ def test_every_attack_on_a_classifier_ends_with_a_student_that_answers(name, fol
         assert asked in (0, len(thief.texts))
     elif name not in ("single-words", "join-texts", "word-salad"):
         per_account = attack.questions / attack.accounts if attack.stage == "training" else attack.questions
-        assert asked == pytest.approx(per_account * len(thief.texts), abs=per_account * 2 + 1)
+        assert asked == pytest.approx(per_account * len(thief.texts), abs=12)
 
 
 @pytest.mark.parametrize("case", ["tags", "pairs", "texts hard", "tags hard", "texts cosine", "pairs cosine hard"])

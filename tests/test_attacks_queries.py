@@ -11,7 +11,7 @@ from transformers import PreTrainedTokenizerFast
 from drw_hf.extraction.attacks import attack_named
 from drw_hf.extraction.attacks.queries import merged, neutral_words, respellings, salad, shifted_to, spellings_of
 from drw_hf.extraction.rewriting import Rewritten, neighbours_of
-from drw_hf.extraction.stolen import answers_in
+from drw_hf.extraction.stolen import answers_in, with_answers
 from drw_hf.extraction.students import train_tokenizer
 from small_models import make_tokenizer
 from small_thief import SmallService
@@ -237,3 +237,20 @@ def test_few_queries_are_a_tenth_and_single_words_are_all_there_are():
     thief.log.clear()
     rows = attack_named("single-words").ask(thief)
     assert rows["text"][:] == thief.vocabulary
+
+
+def test_a_suffix_is_as_long_as_texts_bear_it():
+    """A service that looks at nothing but the number of words: with many more it says something else."""
+    service = SmallService("texts", "soft")
+    texts = Dataset.from_dict({"text": ["we liked the film", "they hated the book", "a dull story"] * 20})
+    lengths = []
+
+    def answer(rows, account):
+        lengths.append(max(len(text.split()) for text in rows["text"]))
+        says = [[0.8, 0.2] if len(text.split()) < 12 else [0.2, 0.8] for text in rows["text"]]
+        return with_answers(rows, [np.array(row) for row in says], service.keys[0].labels)
+
+    thief = service.thief(texts=texts, service=answer)
+    rows = attack_named("suffix").ask(thief)
+    assert lengths == [4, 14, 14, 14, 9, 9], "all ten words that there are, then five"
+    assert rows["text"][:] == texts["text"][:]

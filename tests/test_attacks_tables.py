@@ -184,11 +184,11 @@ def test_shadow_marks_teach_a_thief_to_take_the_papers_mark_off(name):
     """Of three classes and more the others' equal shares show, and whoever sees both sides learns to take them off."""
     service = SmallService("tags", "soft", "cosine")
     service.keys = [key.replace(epsilon=0.3, tau=1.0, scope="all") for key in service.keys]
-    texts = make_texts("tags", 60)
+    texts = make_texts("tags", 200)
     thief = service.thief(texts=texts, new_key=lambda: service.keys[1])
     thief.train = lambda rows, **_: thief_student  # the thief's own model is as good as the service's
     thief_student = thief.new_student().with_model(service.model)
     rows, clean = thief.ask(texts), Stolen(thief.answers_of(service.model, texts)).answers
     made = Stolen(attack_named(name).change(rows, thief)).answers
     before, after = (np.abs(one - clean).sum(axis=1).mean() for one in (Stolen(rows).answers, made))
-    assert after < 0.7 * before
+    assert after < 0.8 * before

@@ -154,6 +154,11 @@ class Thief:
             return [self]
         return [dataclasses.replace(self, texts=self.texts.select_columns([name])) for name in self.columns]
 
+    def of(self, places: Sequence[int]) -> "Thief":
+        """The same thief with some of its texts alone."""
+        gold = None if self.gold is None else [self.gold[place] for place in places]
+        return dataclasses.replace(self, texts=self.texts.select(places), gold=gold)
+
     def texts_of(self, *words: Sequence[Sequence[str]]) -> Dataset:
         """Texts of these words; of pairs, those of the first and of the second ones, or the same for both."""
         sides = words if len(words) == len(self.columns) else words * len(self.columns)

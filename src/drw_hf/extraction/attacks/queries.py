@@ -181,25 +181,34 @@ _FULL_WIDTH = {letter: letter + 0xFEE0 for letter in range(ord("!"), ord("~") + 
 
 @register_attack
 class NeutralSuffix(Attack):
-    """Asks with 40 neutral words behind each text, the same for all, and takes off what these add."""
+    """Asks with neutral words behind each text, up to 40, the same for all, and takes off what these add."""
 
-    name, stage, tasks, n_words, questions = "suffix", "queries", SENTENCES, 40, 2.0
+    name, stage, tasks, questions = "suffix", "queries", SENTENCES, 2.1
+    sizes, agreeing = (40, 20, 10, 5), 0.9
     knows = "that a text's words share the mark"
 
     def ask(self, thief: "Thief") -> Dataset:
-        """With the suffix the mark is nearly the same for all texts; it is taken off by matching the classes' shares.
+        """The mark is then more alike for all texts, and is taken off by matching the shares of classes.
 
-        The shares are those of plain answers, over which the marks of many texts cancel out; the same answers say
-        which words are neutral. Labels have no scores to take anything off, and stay.
+        The shares are those of plain answers, over which the marks of many texts cancel out. The same answers say
+        which words are neutral, and how many of them a text bears until it is answered otherwise: some texts are asked
+        with each number. Labels have no scores to take anything off, and stay.
         """
         plain = thief.ask(thief.texts)
         said = np.stack(answers_in(plain))
+        words = neutral_words(thief.words, said, self.sizes[0])
+        sample = range(0, len(thief.texts), max(10, len(thief.texts) // 100))
+        for size in self.sizes:
+            tried = self._asked(thief.of(sample), words[:size], said[sample])
+            if (tried.argmax(1) == said[sample].argmax(1)).mean() >= self.agreeing:
+                break
+        return thief.rows(list(self._asked(thief, words[:size], said)))
+
+    def _asked(self, thief: "Thief", suffix: Sequence[str], plain: np.ndarray) -> np.ndarray:
+        """The answers to texts with a suffix, less what it adds."""
         before = [Rewritten.between((), side.words) for side in thief.sides[:-1]]
-        suffix = neutral_words(thief.words, said, self.n_words)
-        answers = thief.ask_rewritten(*before, Rewritten.between((), thief.sides[-1].words, suffix))
-        if thief.label_kind == "soft":
-            answers = list(shifted_to(np.stack(answers), said.mean(0)))
-        return thief.rows(answers)
+        answers = np.stack(thief.ask_rewritten(*before, Rewritten.between((), thief.sides[-1].words, suffix)))
+        return shifted_to(answers, plain.mean(0)) if thief.label_kind == "soft" else answers
 
 
 def neutral_words(words: Sequence[Sequence[str]], answers: np.ndarray, n_words: int) -> list[str]:

@@ -195,19 +195,28 @@ class LearnToInvert(_Shadowed):
 class PartialBayes(_Shadowed):
     """Takes for each answer the mean of the clean ones whose shadow marks look most like it (partial Bayes)."""
 
-    name, keys, nearest, most = "partial-bayes", 3, 20, 5_000
+    name, keys, nearest, within = "partial-bayes", 3, 20, 0.01
 
     def change(self, rows: "Dataset", thief: "Thief") -> "Dataset":
-        """The expected clean answer, given the marked one."""
+        """The expected clean answer with the same top class, given the marked one."""
         stolen = Stolen(rows)
-        before, after = shadow_pairs(rows, thief, self.keys, self.most)
-        seen, clean = torch.from_numpy(_logs(after)), torch.from_numpy(before)
-        k = min(self.nearest, len(seen))
-        made = [
-            clean[torch.cdist(part, seen).topk(k, largest=False).indices].mean(1)
-            for part in torch.from_numpy(_logs(stolen.answers)).split(2000)
-        ]
-        return stolen.replaced(torch.cat(made).double().numpy())
+        before, after = (torch.from_numpy(one).float() for one in shadow_pairs(rows, thief, self.keys))
+        answers = torch.from_numpy(stolen.answers).float()
+        made, top = answers.clone(), answers.argmax(1)
+        for best in top.unique().tolist():
+            clean, marked = before[before.argmax(1) == best], after[before.argmax(1) == best]
+            if len(clean):  # else nothing is known of this class
+                made[top == best] = torch.cat(
+                    [self._expected(part, clean, marked) for part in answers[top == best].split(500)]
+                )
+        return stolen.replaced((made / made.sum(1, keepdim=True)).double().numpy())
+
+    def _expected(self, answers: torch.Tensor, clean: torch.Tensor, marked: torch.Tensor) -> torch.Tensor:
+        """The mean clean answer of the nearest marked ones, and of all that are as near as makes no difference."""
+        away = torch.cdist(answers, marked, p=1)
+        limit = away.kthvalue(min(self.nearest, len(marked)), dim=1, keepdim=True).values.clamp_min(self.within)
+        near = (away <= limit).float()
+        return near @ clean / near.sum(1, keepdim=True)
 
 
 def _logs(p: np.ndarray) -> Any:
