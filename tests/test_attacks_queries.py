@@ -241,13 +241,13 @@ def test_few_queries_are_a_tenth_and_single_words_are_all_there_are():
 
 def test_a_suffix_is_as_long_as_texts_bear_it():
     """A service that looks at nothing but the number of words: with many more it says something else."""
-    service = SmallService("texts", "soft")
+    service = SmallService("texts", "hard")
     texts = Dataset.from_dict({"text": ["we liked the film", "they hated the book", "a dull story"] * 20})
     lengths = []
 
     def answer(rows, account):
         lengths.append(max(len(text.split()) for text in rows["text"]))
-        says = [[0.8, 0.2] if len(text.split()) < 12 else [0.2, 0.8] for text in rows["text"]]
+        says = [[1.0, 0.0] if len(text.split()) < 12 else [0.0, 1.0] for text in rows["text"]]
         return with_answers(rows, [np.array(row) for row in says], service.keys[0].labels)
 
     thief = service.thief(texts=texts, service=answer)
