@@ -19,9 +19,9 @@ import torch
 
 from cheap_jobs import make_run, work
 from drw_hf.errors import ConfigurationError
-from drw_hf.runs import jobs as runs
 from drw_hf.experiments.costs import in_words
 from drw_hf.experiments.profiles import load_profile
+from drw_hf.runs import jobs as runs
 from drw_hf.runs.jobs import claimed, watch, work_through
 from drw_hf.runs.lines import append_line, read_lines
 

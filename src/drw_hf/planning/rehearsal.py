@@ -123,7 +123,7 @@ class Rehearsal:
     def __str__(self) -> str:
         lines = [_line(self.rows[0], header=True)]
         for stage in dict.fromkeys(row.stage for row in self.rows):
-            lines.append(f"What is done {STAGES[stage]}:" if stage in STAGES else stage)  # type: ignore[index]
+            lines.append(f"What is done {STAGES[stage]}:" if stage in STAGES else stage)
             lines += [_line(row) for row in self.rows if row.stage == stage]
         if self.innocent is not None:
             lines += ["For comparison:", _line(self.innocent)]
@@ -146,7 +146,7 @@ class Rehearsal:
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "Rehearsal":
         """Read what :meth:`save` wrote."""
-        document = parse_json(read_within(Path(path), LARGEST_DOCUMENT), InvalidInputError, str(path))
+        document = parse_json(read_within(path, LARGEST_DOCUMENT, InvalidInputError))
         if not isinstance(document, dict) or document.get("format") != FORMAT:
             raise InvalidInputError(f"{path} is no rehearsal ({FORMAT}); give a file that Rehearsal.save wrote")
         try:
@@ -201,7 +201,8 @@ def _row(name: str, record: Record, reference: float, level: float) -> Rehearsal
         "needs": record.get("needs", ""),
     }
     if "failed" in record:
-        nothing = dict.fromkeys(("accuracy", "lost", "log10_log", "log10_unseen", "z_log", "z_unseen"), math.nan)
+        figures = ("accuracy", "lost", "log10_log", "log10_unseen", "z_log", "z_unseen")
+        nothing: dict[str, Any] = dict.fromkeys(figures, math.nan)
         return RehearsalRow(**about, **nothing, verdict=FAILED, note=record["failed"])
     log, unseen = record["log"]["log10_bound"], record["unseen"]["log10_bound"]
     note = ""
@@ -231,7 +232,7 @@ def _row(name: str, record: Record, reference: float, level: float) -> Rehearsal
 
 
 def _z(tested: Record) -> float:
-    return tested.get("scores", tested["labels"])["z"]
+    return float((tested["scores"] if "scores" in tested else tested["labels"])["z"])
 
 
 def _line(row: RehearsalRow, header: bool = False) -> str:

@@ -23,7 +23,7 @@ from ..extraction.attacks import Attack, attack_named
 from ..extraction.stolen import answers_in, with_answers
 from ..extraction.students import Recipe, Student
 from ..extraction.thief import Thief
-from ..keys.choices import LabelKind
+from ..keys.choices import AnswerKind, LabelKind
 from ..keys.key import WatermarkKey
 from ..keys.settings import MARKS
 from ..runs.lines import Record
@@ -193,7 +193,7 @@ class Bench:
     def _probe(self, student: Student, texts: Dataset, *, gold: Any = None, logged: Any = None) -> Probe:
         options: Any = {"suspect_tokenizer": student.tokenizer, **self.asking}
         if "input_ids" in texts.column_names:  # the log of a service that takes ids
-            texts = [dict(row) for row in texts]  # type: ignore[assignment]  # rows are questions, too
+            texts = [dict(row) for row in texts]  # rows are questions, too
         gold = None if gold is None else [row if len(row) != 1 or self._by_word else row[0] for row in gold]
         return probe_suspect(
             student.model,
@@ -255,7 +255,7 @@ def answered(probe: Probe) -> Probe:
     kept: dict[str, Any] = {name: None if array is None else array[there] for name, array in arrays.items()}
     if not there.any():
         raise InvalidInputError("the suspect answered nothing; there is nothing to test")
-    kind = "labels" if are_labels_alone(kept["suspect"]) else "probabilities"
+    kind: AnswerKind = "labels" if are_labels_alone(kept["suspect"]) else "probabilities"
     return dataclasses.replace(probe, kind=kind, **kept)
 
 

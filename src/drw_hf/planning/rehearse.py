@@ -148,7 +148,7 @@ def make_bench(
         model = load_clean(os.fspath(model), key.task, key)
     if tokenizer is None:
         raise InvalidInputError("tokenizer is missing: give the tokenizer of the model")
-    served = getattr(getattr(model, "config", None), "label_kind", None) or "soft"
+    served: Any = getattr(getattr(model, "config", None), "label_kind", None) or "soft"
     kind: LabelKind = label_kind or served
     check_choice("label_kind", kind, LABEL_KINDS, InvalidInputError)
     for part in (data, *(one for one in (unseen, others) if one is not None)):
