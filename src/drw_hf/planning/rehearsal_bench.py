@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from datasets import Dataset, concatenate_datasets
@@ -28,7 +28,7 @@ from ..keys.settings import MARKS
 from ..runs.lines import Record
 from .tilt_traffic import throwaway_key
 
-NOTHING, INNOCENT = "nothing", "innocent"
+NOTHING, INNOCENT, BASELINE = "nothing", "innocent", "baseline"  # jobs that others are compared with
 FORGERY = "forgery"
 LOGGED_AT_MOST = 3  # times as many texts of a log are tested as the thief has; which, does not depend on answers
 _BOTH = Corrections(looks=2)  # scores and labels are two looks, of which the better one counts
@@ -123,12 +123,17 @@ class Bench:
     # -- playing
 
     def play(self, name: str) -> Record:
-        """Play an attack, or train an innocent, and say what the owner finds; a theft that fails says why."""
+        """Play an attack, or train an innocent, and say what the owner finds; a theft that fails says why.
+
+        A disk that is full is no failure of the theft.
+        """
         attack = None if name == INNOCENT else attack_named(name)
         about: Record = {} if attack is None else {"stage": attack.stage, "needs": attack.needs, "title": attack.title}
         try:
             return {**about, **self._play(attack)}
         except DrwError as error:
+            if isinstance(error, OSError):
+                raise
             return {**about, "failed": f"{type(error).__name__}: {error}"}
 
     def _play(self, attack: Attack | None) -> Record:
@@ -177,7 +182,7 @@ class Bench:
     def _probe(self, student: Student, texts: Dataset, *, gold: Any = None, logged: Any = None) -> Probe:
         options: Any = {"suspect_tokenizer": student.tokenizer, **self.asking}
         if "input_ids" in texts.column_names:  # the log of a service that takes ids
-            texts = [dict(row) for row in texts]  # type: ignore[assignment]  # rows are questions, too
+            texts = [dict(row) for row in texts]  # rows are questions, too
         gold = None if gold is None else [row if len(row) != 1 or self._by_word else row[0] for row in gold]
         return probe_suspect(
             student.model,
@@ -239,7 +244,7 @@ def answered(probe: Probe) -> Probe:
     kept: dict[str, Any] = {name: None if array is None else array[there] for name, array in arrays.items()}
     if not there.any():
         raise InvalidInputError("the suspect answered nothing; there is nothing to test")
-    kind = "labels" if are_labels_alone(kept["suspect"]) else "probabilities"
+    kind: Literal["labels", "probabilities"] = "labels" if are_labels_alone(kept["suspect"]) else "probabilities"
     return dataclasses.replace(probe, kind=kind, **kept)
 
 
