@@ -106,10 +106,11 @@ def measurements(shop: Workshop, names: Sequence[str]) -> Iterator[Measurement]:
     for service in SERVICES:
         for name in names:
             setting = shop.settings[name]
-            tiny = setting.encoder.pretrained is None
-            for attack in (BASELINE, *COMPARED, *played(setting, service)):
-                if tiny or attack in (BASELINE, *COMPARED, *IMPORTANT):
-                    yield _one(shop, setting, service, attack, SEEDS[0])
+            attacks = played(setting, service)
+            if setting.encoder.pretrained is not None:
+                attacks = [attack for attack in attacks if attack in IMPORTANT[service.label_kind]]
+            for attack in (BASELINE, *COMPARED, *attacks):
+                yield _one(shop, setting, service, attack, SEEDS[0])
 
 
 def more_seeds(shop: Workshop, names: Sequence[str], output: Path) -> Iterator[Measurement]:
@@ -137,7 +138,8 @@ def played(setting: Setting, service: Service) -> list[str]:
     kind, n_classes = setting.task.kind, len(setting.task.labels)
     others = [name for name in ATTACKS if name != NOTHING]
     fit = [name for name in others if attack_named(name).unfit(kind, service.label_kind, n_classes) is None]
-    return sorted(fit, key=lambda name: (name not in IMPORTANT, attack_named(name).trainings > 2, name))
+    first = IMPORTANT[service.label_kind]
+    return sorted(fit, key=lambda name: (name not in first, attack_named(name).trainings > 2, name))
 
 
 def near_escapes(records: Sequence[Record]) -> set[tuple[str, str, str, str]]:

@@ -15,20 +15,33 @@ from .cells import table
 from .marks_settings import setting_titles
 
 LEVEL = 1e-3
-IMPORTANT = (  # what pretrained victims are attacked with
-    "argmax",
-    "rounding",
-    "floor",
-    "debias",
-    "subtract-table-gold",
-    "drop-uncertain",
-    "marked-10",
-    "relabel-2",
-    "fine-tune-20",
-    "prune-60",
-    "with-innocent",
-    "serves-labels",
-)
+IMPORTANT: dict[str, tuple[str, ...]] = {  # what pretrained victims are attacked with, by what they answer
+    "soft": (
+        "argmax",
+        "rounding",
+        "floor",
+        "debias",
+        "drop-uncertain",
+        "subtract-table-gold",
+        "relabel-2",
+        "marked-10",
+        "fine-tune-20",
+        "prune-60",
+        "serves-labels",
+    ),
+    "hard": (
+        "relabel-2",
+        "marked-10",
+        "near-duplicates-3",
+        "few-queries",
+        "early-stop",
+        "second-generation",
+        "fine-tune-20",
+        "prune-60",
+        "with-innocent",
+        "serves-labels",
+    ),
+}
 SERVICES = {
     ("cosine", "soft"): "cosine, soft",
     ("cosine", "hard"): "cosine, hard",
@@ -83,9 +96,13 @@ def is_theft(attack: str) -> bool:
     return attack not in (NOTHING, INNOCENT) and attack_named(attack).stage != FORGERY
 
 
-def cheapest(played: dict[str, Played]) -> Played | None:
-    """The attack that loses the thief least of those that leave p above the level on the log, with some seed."""
-    free = [one for one in played.values() if is_theft(one.attack) and one.log10_log > math.log10(LEVEL)]
+def cheapest(played: dict[str, Played], gold: bool = True) -> Played | None:
+    """The attack that loses the thief least of those that leave p above the level on the log, with some seed.
+
+    ``gold`` says whether attacks count that need right labels.
+    """
+    escaped = [one for one in played.values() if is_theft(one.attack) and one.log10_log > math.log10(LEVEL)]
+    free = [one for one in escaped if gold or not attack_named(one.attack).gold]
     return min(free, key=lambda one: one.lost, default=None)
 
 
@@ -96,7 +113,8 @@ def report(output: Path) -> str:
     settings = list(dict.fromkeys(setting for setting, _, _ in played))
     parts = [
         "The least accuracy (points) that any attack loses the thief while it leaves p above 1e-3 on the log, the "
-        "attack, and p on unseen text then.\n\n" + least_table(played, settings, titles)
+        "attack, and p on unseen text then:\n\n" + least_table(played, settings, titles),
+        "The same of thieves without right labels:\n\n" + least_table(played, settings, titles, gold=False),
     ]
     for setting in settings:
         for service, title in SERVICES.items():
@@ -112,7 +130,10 @@ def report(output: Path) -> str:
 
 
 def least_table(
-    played: dict[tuple[str, str, str], dict[str, Played]], settings: Sequence[str], titles: dict[str, str]
+    played: dict[tuple[str, str, str], dict[str, Played]],
+    settings: Sequence[str],
+    titles: dict[str, str],
+    gold: bool = True,
 ) -> str:
     """A row per mark and label kind, a column per setting."""
     rows = []
@@ -120,13 +141,13 @@ def least_table(
         row = {"service": title}
         for setting in settings:
             attacks = played.get((setting, *service))
-            row[titles[setting]] = "" if attacks is None else _least(attacks)
+            row[titles[setting]] = "" if attacks is None else _least(attacks, gold)
         rows.append(row)
     return table(rows)
 
 
-def _least(attacks: dict[str, Played]) -> str:
-    best = cheapest(attacks)
+def _least(attacks: dict[str, Played], gold: bool) -> str:
+    best = cheapest(attacks, gold)
     if best is None:
         return "no attack"
     return f"{best.lost:+.1f} ({best.attack}; unseen {small_p(best.log10_unseen, up=True)})"
