@@ -6,10 +6,10 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-from drw_hf.runs import jobs as runs
 from drw_hf.experiments.jobs import make_jobs
 from drw_hf.experiments.profiles import load_profile
 from drw_hf.experiments.work import Workshop
+from drw_hf.runs import jobs as runs
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,7 @@ FOUND, ESCAPED, FAILED, FRAMED, CLEARED = "found", "escaped", "failed", "framed"
 OF_THEFTS, OF_OTHERS = (FOUND, ESCAPED, FAILED), (FRAMED, CLEARED, FAILED)
 STAGE_TITLES: dict[str, str] = {name: f"What is done {words}" for name, words in STAGES.items()}
 _NUMBERS = ("accuracy", "lost", "log10_log", "log10_unseen", "z_log", "z_unseen")
+FAR_BEHIND = 5.0  # points; a copy so much worse than its victim was not learnt well
 _SMALLEST = -1e9  # log₁₀ of a p-value; no test brings less
 
 
@@ -133,6 +134,12 @@ class Rehearsal:
             f"The mark is found after {len(found)} of {len(played)} thefts, on the log or on unseen text.",
             self._of_the_cheapest(),
         ]
+        behind = self.victim - (self.rows[0].accuracy or 0.0)
+        if behind > FAR_BEHIND:
+            said.append(
+                f"A copy without any attack is {behind:.1f} points worse than your model, and no thief's best: more text, "
+                "or students that train longer, would tell more."
+            )
         framed = [row for row in self.forgeries if row.verdict == FRAMED]
         if framed:
             names = ", ".join(repr(row.attack) for row in framed)
@@ -170,7 +177,7 @@ class Rehearsal:
         return "nothing" if lost.startswith("-") or lost == "0.0" else f"{lost[1:]} points of {self.measured}"
 
     def __str__(self) -> str:
-        lines = [f"{'attack':<26} {'accuracy':>8} {'lost':>6} {'p, log':>9} {'p, unseen':>9}  verdict; what it needs"]
+        lines = [f"{'attack':<30} {'accuracy':>8} {'lost':>6} {'p, log':>9} {'p, unseen':>9}  verdict; what it needs"]
         for stage, title in STAGE_TITLES.items():
             rows = [row for row in self.rows if row.stage == stage]
             lines += [f"{title}:" for _ in rows[:1]] + [_line(row) for row in rows]
@@ -379,7 +386,7 @@ def at_most(log10_p: float | None) -> str:
 
 def _line(row: RehearsalRow) -> str:
     """A row of the table that is printed."""
-    name = f"{printable(row.attack):<26}"
+    name = f"{printable(row.attack):<30}"
     if row.verdict == FAILED:
         return f"{name} {'failed':>8}: {printable(row.note)}"
     said = "; ".join(printable(word) for word in (row.verdict, row.needs, row.note) if word)

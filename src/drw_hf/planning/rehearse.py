@@ -32,6 +32,7 @@ from .rehearsal_bench import BASELINE, INNOCENT, NOTHING, Bench
 
 LINES = "rehearsal.jsonl"
 PARTS = ("queries", "unseen", "others")
+COMPARED = (BASELINE, NOTHING)  # without these there is nothing to compare with
 SHARES = {"queries": 0.6, "unseen": 0.2}  # of the data, where no other split is given; the rest is `others`
 _LEAST_TEXTS = 20  # of the thief's; fewer teach nothing
 
