@@ -137,8 +137,8 @@ class Rehearsal:
         behind = self.victim - (self.rows[0].accuracy or 0.0)
         if behind > FAR_BEHIND:
             said.append(
-                f"A copy without any attack is {behind:.1f} points worse than your model, and no thief's best: more text, "
-                "or students that train longer, would tell more."
+                f"A copy without any attack is {behind:.1f} points worse than your model, and no thief's best: more "
+                "text, or students that train longer, would tell more."
             )
         framed = [row for row in self.forgeries if row.verdict == FRAMED]
         if framed:

@@ -42,7 +42,7 @@ _LOOKS = dict(
     )
 )
 _SCALE_X, _SCALE_Y = 2.0, 6.0  # up to here by points and decades, from here on by factors
-_MOST_LABELS = 14
+_MOST_LABELS = 18
 _AROUND = [(1, 0), (-1, 0), (1, 1), (1, -1), (-1, 1), (-1, -1), (0, 1), (0, -1)]  # of a dot, where a label may stand
 _AWAY = (7, 15, 26, 40)  # points
 
@@ -83,6 +83,8 @@ def _headline(rehearsal: Rehearsal) -> str:
     cheapest = rehearsal.cheapest_escape
     if cheapest is None:
         return f"{first}\nNone gets rid of the evidence in the log."
+    if cheapest.attack == NOTHING:
+        return f"{first}\nAlready without any attack, the log proves nothing."
     return f"{first}\nThe cheapest way out of the log costs the thief {rehearsal.price(cheapest)}."
 
 
