@@ -12,7 +12,6 @@ from datasets import Dataset, concatenate_datasets
 
 from ..asking.labelling import LABELS, label_with_teacher
 from ..asking.models import PROTECTED
-from ..asking.near_duplicates import texts_in_common
 from ..asking.options import AskingOptions
 from ..detection.probe import Probe, are_labels_alone
 from ..detection.probing import probe_suspect
@@ -31,7 +30,6 @@ from .tilt_traffic import throwaway_key
 
 NOTHING, INNOCENT, BASELINE = "nothing", "innocent", "baseline"  # jobs that others are compared with
 FORGERY = "forgery"
-FEWER = 0.75  # of the texts of a log, those that near-duplicates have in common, where there are many of these
 LOGGED_AT_MOST = 3  # times as many texts of a log are tested as the thief has; which, does not depend on answers
 _BOTH = Corrections(looks=2)  # scores and labels are two looks, of which the better one counts
 
@@ -163,36 +161,23 @@ class Bench:
     # -- what the owner finds
 
     def _examine(self, student: Student, logged: Dataset, attack: Attack | None) -> Record:
-        common = self._in_common(logged)
         logged = logged.select(range(min(len(logged), LOGGED_AT_MOST * len(self.queries))))
         texts = logged.select_columns([name for name in logged.column_names if not name.startswith("teacher_")])
         draws = self.label_kind == "hard" and MARKS.get(self.key.mark).draws(self.key.settings)
         log = self._probe(student, texts, logged=logged[LABELS][:] if draws else None)
         unseen = self._probe(student, self.unseen, gold=self.unseen_gold)
-        more: Record = {}
+        refused: Record = {}
         if attack is not None and attack.changes_what_is_served:
             rng = np.random.default_rng(self.seed)
             log, unseen = answering(log, attack, rng), answering(unseen, attack, rng)
             n_refused = int((~log.suspect.any(1)).sum())
-            more["refused"] = round(n_refused / len(log.suspect), 4)
-        on_log = tested(answered(log), self.key)
-        if common is not None:
-            more["in_common"] = tested(answered(self._probe(student, common)), self.key)
-            best = min(on_log["log10_bound"], more["in_common"]["log10_bound"])
-            on_log["log10_bound"] = round(_BOTH.correct(best), 3)
+            refused = {"refused": round(n_refused / len(log.suspect), 4)}
         return {
             "accuracy": round(self._accuracy(unseen), 3),
-            "log": on_log,
+            "log": tested(answered(log), self.key),
             "unseen": tested(answered(dataclasses.replace(unseen, gold=None)), self.key),
-            **more,
+            **refused,
         }
-
-    def _in_common(self, logged: Dataset) -> Dataset | None:
-        """The texts that near-duplicates of a log are variants of, if it holds many: to be tested, too."""
-        if not set(self.queries.column_names) <= set(logged.column_names):
-            return None  # token ids were asked
-        common = texts_in_common(logged, text_columns=self.queries.column_names)
-        return common if len(common) < FEWER * len(logged) else None
 
     def _probe(self, student: Student, texts: Dataset, *, gold: Any = None, logged: Any = None) -> Probe:
         options: Any = {"suspect_tokenizer": student.tokenizer, **self.asking}
