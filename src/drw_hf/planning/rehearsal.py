@@ -1,5 +1,6 @@
 """What a rehearsal found: a row per attack, the cheapest escape, a table, a picture and a page."""
 
+import contextlib
 import json
 import math
 import os
@@ -51,6 +52,8 @@ class RehearsalRow:
         z of the test by scores (by labels, where there are no scores).
     asked : int
         Questions.
+    gold : float
+        The share of its texts whose right labels the thief must have.
     note : str
         What else there is to say; of a failure, why.
     """
@@ -67,6 +70,7 @@ class RehearsalRow:
     z_log: float | None = None
     z_unseen: float | None = None
     asked: int = 0
+    gold: float = 0.0
     note: str = ""
 
 
@@ -126,6 +130,11 @@ class Rehearsal:
         """The attack that leaves p above the level on the log and loses the thief least; None where none does."""
         return next(iter(self.escapes), None)
 
+    @property
+    def cheapest_without_labels(self) -> RehearsalRow | None:
+        """The same of thieves who have no right labels, and so the most reason to steal."""
+        return next((row for row in self.escapes if not row.gold), None)
+
     def conclusion(self) -> str:
         """The finding in a few sentences."""
         played = [row for row in self.thefts if row.verdict != FAILED]
@@ -161,14 +170,24 @@ class Rehearsal:
         cheapest = self.cheapest_escape
         if cheapest is None:
             return f"No attack leaves p above {self.level:g} on the log."
-        assert cheapest.log10_unseen is not None
-        unseen = f"on unseen text p is at most {small_p(cheapest.log10_unseen, up=True)}"
         if cheapest.attack == NOTHING:
-            return f"Already without any attack p stays above {self.level:g} on the log; {unseen}."
-        title = printable(cheapest.title)
+            unseen = at_most(cheapest.log10_unseen)
+            return (
+                f"Already without any attack p stays above {self.level:g} on the log; on unseen text it is {unseen}."
+            )
+        said = f"The cheapest way to leave p above {self.level:g} on the log is {self._told(cheapest)}."
+        if not cheapest.gold:
+            return said
+        other = self.cheapest_without_labels
+        if other is None:
+            return f"{said} It needs right labels; without them there is none."
+        return f"{said} It needs right labels; without them the cheapest is {self._told(other)}."
+
+    def _told(self, row: RehearsalRow) -> str:
+        title = printable(row.title)
         return (
-            f"The cheapest way to leave p above {self.level:g} on the log is {cheapest.attack!r} "
-            f"({title[:1].lower()}{title[1:]}): it costs the thief {self.price(cheapest)}, and {unseen}."
+            f"{printable(row.attack)!r} ({title[:1].lower()}{title[1:]}), which costs the thief {self.price(row)} and "
+            f"leaves p {at_most(row.log10_unseen)} on unseen text"
         )
 
     def price(self, row: RehearsalRow) -> str:
@@ -202,8 +221,8 @@ class Rehearsal:
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "Rehearsal":
         """Read what :meth:`save` wrote."""
-        document = parse_json(read_within(path, LARGEST_DOCUMENT, InvalidInputError))
-        if not isinstance(document, dict) or not is_rehearsal(document):
+        document = _read(path)
+        if document is None:
             raise InvalidInputError(f"{path} is no rehearsal ({FORMAT}); give a file that Rehearsal.save wrote")
         problem = _problem(document)
         if problem:
@@ -228,9 +247,17 @@ class Rehearsal:
         return write_page(self, path)
 
 
-def is_rehearsal(document: Mapping[str, Any]) -> bool:
-    """Whether a document says that it is one."""
-    return document.get("format") == FORMAT
+def is_rehearsal(path: str | os.PathLike[str]) -> bool:
+    """Whether a file is there and says that it is one."""
+    with contextlib.suppress(OSError, InvalidInputError):
+        return _read(path) is not None
+    return False
+
+
+def _read(path: str | os.PathLike[str]) -> dict[str, Any] | None:
+    """The document in a file that says that it is a rehearsal."""
+    document = parse_json(read_within(path, LARGEST_DOCUMENT, InvalidInputError))
+    return document if isinstance(document, dict) and document.get("format") == FORMAT else None
 
 
 # -- what a file may hold
@@ -290,7 +317,7 @@ def _is_sound(row: Mapping[str, Any], is_innocent: bool) -> bool:
     numbers = [row.get(name) for name in _NUMBERS]
     if row["verdict"] == FAILED:
         return row["attack"] != NOTHING and numbers == [None] * len(numbers)
-    if not all(map(is_number, numbers)):
+    if not all(map(is_number, numbers)) or not 0.0 <= row.get("gold", 0.0) <= 1.0:
         return False
     p_values = row["log10_log"], row["log10_unseen"]
     are_shares = _is_share(row["accuracy"]) and _is_share(abs(row["lost"]))
@@ -329,6 +356,7 @@ def _row(name: str, record: Record, reference: float, level: float) -> Rehearsal
         "title": record.get("title", "Learns from right labels alone"),
         "stage": stage,
         "needs": record.get("needs", ""),
+        "gold": record.get("gold", 0.0),
     }
     if "failed" in record:
         return RehearsalRow(**about, verdict=FAILED, note=record["failed"])

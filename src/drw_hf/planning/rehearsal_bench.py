@@ -128,7 +128,8 @@ class Bench:
         A disk that is full is no failure of the theft.
         """
         attack = None if name == INNOCENT else attack_named(name)
-        about: Record = {} if attack is None else {"stage": attack.stage, "needs": attack.needs, "title": attack.title}
+        told = ("stage", "needs", "gold", "title")
+        about: Record = {} if attack is None else {name: getattr(attack, name) for name in told}
         try:
             return {**about, **self._play(attack)}
         except DrwError as error:

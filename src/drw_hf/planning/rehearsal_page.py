@@ -4,6 +4,7 @@ import base64
 import math
 import os
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -44,7 +45,7 @@ _LOOKS = dict(
 _SCALE_X, _SCALE_Y = 2.0, 6.0  # up to here by points and decades, from here on by factors
 _MOST_LABELS = 18
 _AROUND = [(1, 0), (-1, 0), (1, 1), (1, -1), (-1, 1), (-1, -1), (0, 1), (0, -1)]  # of a dot, where a label may stand
-_AWAY = (7, 15, 26, 40)  # points
+_AWAY = (7, 15, 26, 40, 60, 85)  # points
 
 
 def plot_rehearsal(rehearsal: Rehearsal, path: str | os.PathLike[str] | None = None) -> "Figure":
@@ -85,7 +86,8 @@ def _headline(rehearsal: Rehearsal) -> str:
         return f"{first}\nNone gets rid of the evidence in the log."
     if cheapest.attack == NOTHING:
         return f"{first}\nAlready without any attack, the log proves nothing."
-    return f"{first}\nThe cheapest way out of the log costs the thief {rehearsal.price(cheapest)}."
+    labels = f" and right labels of {cheapest.gold:.0%} of its texts" if cheapest.gold else ""
+    return f"{first}\nThe cheapest way out of the log costs the thief {rehearsal.price(cheapest)}{labels}."
 
 
 def _scale(axes: Any, places: np.ndarray, limit: float) -> None:
@@ -94,7 +96,7 @@ def _scale(axes: Any, places: np.ndarray, limit: float) -> None:
     axes.set_xscale("symlog", linthresh=_SCALE_X, linscale=1.6)
     axes.set_yscale("symlog", linthresh=max(_SCALE_Y, 2.0 * limit), linscale=1.6)
     axes.set_xlim(min(-0.6, 1.25 * left), max(3.2, 1.6 * right))
-    axes.set_ylim(-0.5, max(4.0 * limit, 1.7 * top))
+    axes.set_ylim(-0.5, max(4.0 * limit, 2.2 * top))
     large = [unit * 10.0**power for power in range(1, 9) for unit in (1, 2, 5)]
     few = [1.0, 2.0, 5.0, *large]
     for axis, ticks in (
@@ -162,51 +164,72 @@ def _write_labels(
     from matplotlib.transforms import Bbox
 
     figure.draw_without_rendering()  # the layout has to be final, for names to be measured
-    renderer = figure.canvas.get_renderer()
-    unit = figure.dpi / 72.0
-    dots = axes.transData.transform(places)
+    renderer, unit = figure.canvas.get_renderer(), figure.dpi / 72.0
     frame = axes.get_window_extent(renderer)
     _, level = axes.transData.transform((0.0, -math.log10(rehearsal.level)))
-    taken = [Bbox.from_extents(frame.x0, level - unit, frame.x1, level + unit)]
-    taken += [text.get_window_extent(renderer) for text in axes.texts]
+    taken = [text.get_window_extent(renderer) for text in axes.texts]
+    taken.append(Bbox.from_extents(frame.x0, level - unit, frame.x1, level + unit))
+    room = _Room(renderer, unit, frame, axes.transData.transform(places), taken)
     cheapest, number_of = rehearsal.cheapest_escape, {row.attack: number for number, row in enumerate(shown)}
-    wanted = list(dict.fromkeys(row.attack for row in _most_telling(rehearsal, shown)))
-    written_so_far = 0
-    for name in wanted:
-        number = number_of[name]
+    left = _MOST_LABELS
+    for name in dict.fromkeys(row.attack for row in _most_telling(rehearsal, shown)):
         is_cheapest = cheapest is not None and cheapest.attack == name
-        said = "no attack" if name == NOTHING else printable(name)[:30]
+        must = is_cheapest or name == NOTHING
         text = axes.annotate(
-            said, places[number], (0, 0), textcoords="offset points", fontsize=8.5, parse_math=False, zorder=4,
-            color=_DANGER if is_cheapest else _INK, weight="bold" if is_cheapest or name == NOTHING else "normal",
+            "no attack" if name == NOTHING else printable(name)[:30],
+            places[number_of[name]],
+            (0, 0),
+            textcoords="offset points",
+            fontsize=8.5,
+            parse_math=False,
+            zorder=4,
+            color=_DANGER if is_cheapest else _INK,
+            weight="bold" if must else "normal",
             arrowprops={"arrowstyle": "-", "color": _LIGHT, "linewidth": 0.7, "shrinkA": 1, "shrinkB": 3},
-        )  # fmt: skip
+        )
+        if room.takes(text, number_of[name]) or (must and room.takes(text, number_of[name], past_others=True)):
+            left -= 1
+        else:
+            text.remove()
+        if not left:
+            break
+
+
+@dataclass(frozen=True)
+class _Room:
+    """What room there is for names, in pixels."""
+
+    renderer: Any
+    unit: float
+    frame: Any
+    dots: np.ndarray
+    taken: list[Any]
+
+    def takes(self, text: Any, number: int, past_others: bool = False) -> bool:
+        """Put the name of a dot where it can be read, with a line to the dot where it is not beside it."""
+        from matplotlib.text import Text
+
+        others = np.delete(self.dots, number, axis=0)
         for away, (right, up) in ((away, side) for away in _AWAY for side in _AROUND):
             text.set_ha({1: "left", 0: "center", -1: "right"}[right])
             text.set_va({1: "bottom", 0: "center", -1: "top"}[up])
             text.set_position((right * away, up * away * (1.0 if right == 0 else 0.7)))
-            text.update_positions(renderer)
-            box = _text_box(text, renderer).padded(unit)
-            inside = frame.containsx(box.x0) and frame.containsx(box.x1) and frame.y0 < box.y0 and box.y1 < frame.y1
-            if not inside or any(box.overlaps(other) for other in taken) or _covers(box.padded(3 * unit), dots):
+            text.update_positions(self.renderer)
+            box = Text.get_window_extent(text, self.renderer).padded(self.unit)  # without the line
+            if not self._is_free(box):
                 continue
             end = text.get_transform().transform(text.get_position())
-            if away == _AWAY[0] or not _passes(dots[number], end, np.delete(dots, number, axis=0), 6 * unit):
+            if away == _AWAY[0] or past_others or not _passes(self.dots[number], end, others, 6 * self.unit):
                 text.arrow_patch.set_visible(away > _AWAY[0])
-                taken.append(box)
-                written_so_far += 1
-                break
-        else:
-            text.remove()
-        if written_so_far == _MOST_LABELS:
-            break
+                self.taken.append(box)
+                return True
+        return False
 
-
-def _text_box(annotation: Any, renderer: Any) -> Any:
-    """Where the words of an annotation stand, without its arrow."""
-    from matplotlib.text import Text
-
-    return Text.get_window_extent(annotation, renderer)
+    def _is_free(self, box: Any) -> bool:
+        frame = self.frame
+        inside = frame.x0 < box.x0 and box.x1 < frame.x1 and frame.y0 < box.y0 and box.y1 < frame.y1
+        free = inside and not any(box.overlaps(other) for other in self.taken)
+        return free and not _covers(box.padded(3 * self.unit), self.dots)
 
 
 def _covers(box: Any, dots: np.ndarray) -> bool:
