@@ -3,13 +3,14 @@
 And a rehearsal that nobody played, with as many attacks as one likes.
 """
 
+import contextlib
 import math
 import random
 
 import torch
 from datasets import Dataset
 
-from drw_hf.extraction.attacks import ATTACKS, Attack, attack_named
+from drw_hf.extraction.attacks import ATTACKS, Attack, attack_named, register_attack
 from drw_hf.extraction.students import Recipe
 from drw_hf.planning import Rehearsal, RehearsalRow
 from drw_hf.planning.rehearsal import STAGE_TITLES
@@ -62,6 +63,18 @@ class Explodes(Attack):
     def train(self, rows, thief):
         """A student of NaN."""
         return thief.train(rows, recipe=Recipe(layers=1, width=32, epochs=1, learning_rate=1e30))
+
+
+@contextlib.contextmanager
+def registered(*attacks):
+    """Within this context these attacks are known."""
+    for one in attacks:
+        register_attack(one)
+    try:
+        yield
+    finally:
+        for one in attacks:
+            ATTACKS.remove(one.name)
 
 
 def made_up(n_attacks=None, strongest=500.0, seed=0, **changes):

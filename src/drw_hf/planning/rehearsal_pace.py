@@ -58,7 +58,7 @@ def work_of(job: str) -> tuple[float, float]:
     return attack.trainings, attack.questions + min(attack.questions, LOGGED_AT_MOST)
 
 
-def try_pace(bench: Bench, seconds: float = 2.0) -> Pace:
+def try_pace(bench: Bench, seconds: float = 1.0) -> Pace:
     """The pace of this machine, from a few steps of training on made-up answers and a few questions to the victim."""
     n = min(len(bench.queries), _TRIED)
     texts, scale = bench.queries.select(range(n)), len(bench.queries) / n

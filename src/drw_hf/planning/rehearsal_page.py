@@ -208,6 +208,7 @@ class _Room:
     def takes(self, text: Any, number: int, past_others: bool = False) -> bool:
         """Put the name of a dot where it can be read, with a line to the dot where it is not beside it."""
         from matplotlib.text import Text
+        from matplotlib.transforms import Bbox
 
         others = np.delete(self.dots, number, axis=0)
         for away, (right, up) in ((away, side) for away in _AWAY for side in _AROUND):
@@ -219,11 +220,18 @@ class _Room:
             if not self._is_free(box):
                 continue
             end = text.get_transform().transform(text.get_position())
-            if away == _AWAY[0] or past_others or not _passes(self.dots[number], end, others, 6 * self.unit):
-                text.arrow_patch.set_visible(away > _AWAY[0])
-                self.taken.append(box)
+            line = self.dots[number] + np.linspace(0.0, 1.0, 12)[:, None] * (end - self.dots[number])
+            line = line[:0] if away == _AWAY[0] else line
+            if past_others or not self._is_crossed(line, others):
+                text.arrow_patch.set_visible(bool(len(line)))
+                self.taken.extend([box, *(Bbox.from_bounds(x, y, 0.1, 0.1).padded(self.unit) for x, y in line)])
                 return True
         return False
+
+    def _is_crossed(self, line: np.ndarray, others: np.ndarray) -> bool:
+        """Whether a line, as points, comes near another dot or over a name: nobody could tell where it leads."""
+        near = np.linalg.norm(line[:, None] - others, axis=2) < 6 * self.unit
+        return bool(near.any()) or any(_covers(box, line) for box in self.taken)
 
     def _is_free(self, box: Any) -> bool:
         frame = self.frame
@@ -236,12 +244,6 @@ def _covers(box: Any, dots: np.ndarray) -> bool:
     """Whether a box lies over a dot."""
     x, y = dots.T
     return bool(((box.x0 < x) & (x < box.x1) & (box.y0 < y) & (y < box.y1)).any())
-
-
-def _passes(start: np.ndarray, end: np.ndarray, dots: np.ndarray, margin: float) -> bool:
-    """Whether a line comes near a dot: nobody could tell whose name it leads to."""
-    along = start + np.linspace(0.0, 1.0, 12)[:, None] * (end - start)
-    return bool((np.linalg.norm(along[:, None] - dots, axis=2) < margin).any())
 
 
 # -- the page
