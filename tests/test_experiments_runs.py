@@ -19,11 +19,11 @@ import torch
 
 from cheap_jobs import make_run, work
 from drw_hf.errors import ConfigurationError
-from drw_hf.experiments.costs import in_words
 from drw_hf.experiments.profiles import load_profile
 from drw_hf.runs import jobs as runs
 from drw_hf.runs.jobs import claimed, watch, work_through
 from drw_hf.runs.lines import append_line, read_lines
+from drw_hf.runs.progress import in_words
 
 STUDENT = "student pos/watermarked/soft/default/seed=1"
 PROBE, SCORE = STUDENT.replace("student", "probe", 1), STUDENT.replace("student", "score", 1)

@@ -33,6 +33,7 @@ from drw_hf.evidence.timestamps import verify_timestamp
 from drw_hf.hub.card import model_card
 from drw_hf.hub.pull import Pointer
 from drw_hf.keys import UserProof, verify_proof
+from drw_hf.planning import Rehearsal
 from drw_hf.tracing import Identification
 from drw_hf.tracing.screening import Screen
 from drw_hf.watermark import tilt
@@ -366,3 +367,14 @@ def test_a_search_goes_on_from_its_record(tmp_path, monkeypatch):
     by_name = {finding.user: finding for finding in found.ranking}
     if figures["strongest"] in by_name:
         assert by_name[figures["strongest"]].log10_p == pytest.approx(figures["log10_p"], rel=1e-6)
+
+
+def test_a_rehearsal_is_read(tmp_path):
+    folder, figures = FROZEN / "rehearsal", expected("rehearsal")
+    found = Rehearsal.load(folder / "rehearsal.json")
+    assert {row.attack: row.verdict for row in found.rows} == figures["verdicts"]
+    assert found.rows[0].attack == "nothing" and "failed" in figures["verdicts"].values()
+    assert found.cheapest_escape.attack == "marked-5" and found.innocent.verdict == "cleared"
+    found.save(tmp_path / "again.json")
+    assert json.loads((tmp_path / "again.json").read_text()) == json.loads((folder / "rehearsal.json").read_text())
+    assert "The theft, rehearsed" in found.page(tmp_path / "page.html").read_text()

@@ -29,7 +29,9 @@ from drw_hf import KeyRing, WatermarkKey
 from drw_hf.detection.statistics import STATISTICS, TestOptions
 from drw_hf.errors import DrwError
 from drw_hf.keys import MarkSettings
+from drw_hf.planning import rehearse
 from needles import leaks_in, needles
+from rehearsal_scene import TINY, make_rows, make_scene_key, make_tagger, make_words
 from small_models import MARKS, make_batch, make_key, make_model, make_tokenizer, make_victim
 from test_ecosystem import Rows, arguments
 
@@ -149,6 +151,35 @@ def test_datasets_caches_and_fingerprints(tmp_path, monkeypatch, mark):
         assert len(mapped) == 4
     assert_clean(victim.key, tmp_path)
     assert fingerprints[0] == fingerprints[2] != fingerprints[1]
+
+
+def test_a_rehearsal_and_all_that_it_keeps(tmp_path, caplog, capfd, monkeypatch):
+    """Lines, answers, students, those of shadow marks too, the result, its picture and its page."""
+    datasets = pytest.importorskip("datasets")
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+    model, tokenizer = make_tagger(), make_words()
+    key, recipe = make_scene_key(model, tokenizer), dataclasses.replace(TINY, epochs=1)
+    attacks = ["frame-customer", "learn-to-invert", "three-accounts"]
+    with caplog.at_level(logging.DEBUG):
+        found = rehearse(
+            model,
+            key,
+            make_rows(model, tokenizer, 100),
+            tokenizer=tokenizer,
+            attacks=attacks,
+            student=recipe,
+            folder=tmp_path,
+        )
+        print(found, repr(found))
+    found.save(tmp_path / "rehearsal.json")
+    found.plot(tmp_path / "rehearsal.png")
+    found.page(tmp_path / "rehearsal.html")
+    streams = capfd.readouterr()
+    (tmp_path / "log.txt").write_text(caplog.text + streams.out + streams.err)
+    names = {Path(str(name)).name for name in assert_clean(key, tmp_path)}
+    assert {"rehearsal.jsonl", "rehearsal.json", "rehearsal.html", "rehearsal.png", "model.safetensors"} <= names
+    for name in ("rehearsal.jsonl", "rehearsal.json", "rehearsal.html"):
+        assert str(tmp_path) not in (tmp_path / name).read_text(), "nor is it said where that was"
 
 
 COMPILE = """

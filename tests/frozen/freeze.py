@@ -22,8 +22,10 @@ from drw_hf.detection.verdict import Corrections, verdict_on
 from drw_hf.evidence import verify_commitment
 from drw_hf.hub.card import model_card
 from drw_hf.keys import RarestRule, sealing
+from drw_hf.planning import rehearse
 from drw_hf.watermark import tilt
 from local_tsa import LocalTSA
+from rehearsal_scene import TINY, Explodes, make_rows, make_scene_key, make_tagger, make_words, registered
 from small_models import WORDS, make_key, make_model, make_tokenizer, make_victim
 from test_detect import make_case
 from test_detect import make_key as make_large_key
@@ -361,6 +363,24 @@ def freeze_margin(folder):
     write_json(folder / "expected.json", expected)
 
 
+def freeze_rehearsal(folder):
+    """A rehearsal of a few attacks, one of which failed."""
+    folder.mkdir()
+    model, tokenizer = make_tagger(), make_words()
+    attacks = ["argmax", "marked-5", "serves-labels", "frame-innocent"]
+    with registered(Explodes):
+        found = rehearse(
+            model,
+            make_scene_key(model, tokenizer, secret=SECRET),
+            make_rows(model, tokenizer),
+            tokenizer=tokenizer,
+            attacks=[*attacks, Explodes.name],
+            student=TINY,
+        )
+    found.save(folder / "rehearsal.json")
+    write_json(folder / "expected.json", {"verdicts": {row.attack: row.verdict for row in found.rows}})
+
+
 def test_freeze(hub, tmp_path, monkeypatch):
     monkeypatch.setattr(sealing, "COST", 2**17)  # as users' files are sealed, not as other tests seal theirs
     parts = {
@@ -378,6 +398,7 @@ def test_freeze(hub, tmp_path, monkeypatch):
         "tilt": freeze_tilt,
         "tilt-evidence": freeze_tilt_evidence,
         "margin": freeze_margin,
+        "rehearsal": freeze_rehearsal,
     }
     for name, freeze in parts.items():
         if not (FROZEN / name).exists():

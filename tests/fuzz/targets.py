@@ -24,6 +24,7 @@ from drw_hf.hub.auditing import classify
 from drw_hf.hub.pull import Pointer
 from drw_hf.keys import files, sealing
 from drw_hf.keys.merkle import UserProof
+from drw_hf.planning import Rehearsal
 from drw_hf.tracing import Identification
 from drw_hf.watermark.held_key import checked_key
 
@@ -334,5 +335,20 @@ def identification(folder: Path) -> Run:
         written(folder / "a.json", altered_document(sound, choices), choices)
         read = Identification.load(folder / "a.json")
         assert str(read) and read.to_dict() and read.committed in (True, False)
+
+    return run
+
+
+@target
+def rehearsal(folder: Path) -> Run:
+    sound = json.loads((FROZEN / "rehearsal" / "rehearsal.json").read_text())
+
+    def run(choices: Choices) -> None:
+        written(folder / "a.json", altered_document(sound, choices), choices)
+        read = Rehearsal.load(folder / "a.json")
+        read.save(folder / "b.json")
+        assert str(read) and read.escapes is not None and Rehearsal.load(folder / "b.json") == read
+        if not choices.below(8):  # a picture takes its time
+            read.page(folder / "a.html")
 
     return run

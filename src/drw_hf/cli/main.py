@@ -10,6 +10,7 @@ import typer
 
 from ..errors import DrwError
 from . import (
+    attack,
     audit,
     card,
     demo,
@@ -79,6 +80,7 @@ for _command in (  # as --help lists them
     protect.protect,
     label.label,
     distill.distill,
+    attack.attack,
     detect.detect,
     identify.identify,
     report.report,

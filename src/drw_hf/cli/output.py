@@ -135,6 +135,14 @@ def disable_bars() -> None:
     transformers.logging.disable_progress_bar()
 
 
+def quieten() -> None:
+    """Around jobs of many models, one bar for all is enough: not one for every model that is read or written."""
+    import transformers
+
+    disable_bars()
+    transformers.logging.set_verbosity_error()
+
+
 @contextlib.contextmanager
 def interruptible(what_is_kept: str) -> Iterator[None]:
     """Around long work: whoever interrupts it learns what is kept."""

@@ -43,6 +43,21 @@ def read_passphrase(file: Path | None) -> str | None:
     return passphrase
 
 
+@contextlib.contextmanager
+def handed_on(passphrase: str | None) -> Iterator[None]:
+    """Within this context processes that are started find the passphrase in their environment, typed ones too."""
+    before = os.environ.get(VARIABLE)
+    if passphrase is not None:
+        os.environ[VARIABLE] = passphrase
+    try:
+        yield
+    finally:
+        if before is not None:
+            os.environ[VARIABLE] = before
+        else:
+            os.environ.pop(VARIABLE, None)
+
+
 def open_key(name_or_path: str, passphrase_file: Path | None = None, whose: WhoseKey | None = None) -> WatermarkKey:
     """The key of a folder or repository; a passphrase that a sealed key needs and nobody gave is asked for.
 
@@ -133,12 +148,19 @@ def new_passphrase(file: Path | None) -> str:
 
 def key_of(name: str, key: str | None, passphrase_file: Path | None) -> WatermarkKey | KeyRing | None:
     """The key or ring that was named for a model, else, for a protected one, the one that lies beside it."""
+    return key_and_passphrase_of(name, key, passphrase_file)[0]
+
+
+def key_and_passphrase_of(
+    name: str, key: str | None, passphrase_file: Path | None
+) -> tuple[WatermarkKey | KeyRing | None, str | None]:
+    """The same with the passphrase that opened it."""
     if key is not None:
-        return open_key_or_ring(key, passphrase_file)[0]
+        return open_key_or_ring(key, passphrase_file)
     if not isinstance(load_config(name), WatermarkedConfig):
-        return None
+        return None, None
     try:
-        return open_key_or_ring(name, passphrase_file)[0]
+        return open_key_or_ring(name, passphrase_file)
     except WrongPassphraseError:
         raise
     except KeyFileError:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from . import options as shared
-from .output import INTERRUPTED, Outcome, disable_bars, prints_outcome, show_progress
+from .output import INTERRUPTED, Outcome, prints_outcome, quieten, show_progress
 
 if TYPE_CHECKING:
     from ..experiments.costs import Costs
@@ -73,11 +73,12 @@ def reproduce(
     Example: drw-hf reproduce paper --part tables --part epsilon --workers 8
     """
     from ..experiments import library
-    from ..experiments.costs import Costs, progress_bar
+    from ..experiments.costs import Costs
     from ..experiments.jobs import make_jobs
     from ..experiments.profiles import load_profile
     from ..experiments.work import Workshop
     from ..runs.jobs import Run, start_workers, visible_gpus, watch, work_through
+    from ..runs.progress import progress_bar
 
     if report:
         return _report(output)
@@ -99,17 +100,17 @@ def reproduce(
         library(name)  # what is missing is said now, not by a job in the night
     run.prepare()
     if worker:
-        _quieten()
+        quieten()
         work_through(run)
         return Outcome({}, "")
     run.forget_failures()
     try:
-        with progress_bar(run, costs, workers, shown) as update:
+        with progress_bar(run, chosen.name, lambda: costs.seconds_left(run), workers, shown) as update:
             # Of several GPUs, Trainer would take all at once, and train with larger batches than the profile says.
             if workers > 1 or len(visible_gpus()) > 1:
                 watch(run, start_workers([*sys.argv[1:], "--worker"], workers, folder), update)
             else:
-                _quieten()
+                quieten()
                 work_through(run, update)
     except KeyboardInterrupt:
         typer.echo("Interrupted. The jobs that ended are kept: the same command goes on where it stopped.", err=True)
@@ -117,14 +118,6 @@ def reproduce(
     outcome = _report(output)
     run.check_finished()
     return outcome
-
-
-def _quieten() -> None:
-    """One bar for all is enough: not one for every model that is read or written."""
-    import transformers
-
-    disable_bars()
-    transformers.logging.set_verbosity_error()
 
 
 def _report(output: Path) -> Outcome:
@@ -144,8 +137,9 @@ def _report(output: Path) -> Outcome:
 
 def _cost(run: "Run", costs: "Costs", workers: int) -> Outcome:
     """The jobs that are still to do, and what they would cost here."""
-    from ..experiments.costs import bytes_per_model, in_words, operations_per_token, tokens_per_second
+    from ..experiments.costs import bytes_per_model, operations_per_token, tokens_per_second
     from ..experiments.jobs import KINDS
+    from ..runs.progress import in_words
 
     profile, done = run.workshop.profile, run.done()
     todo = run.open_jobs(done)

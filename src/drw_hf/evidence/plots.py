@@ -27,14 +27,14 @@ _DRAWN_AT_MOST = 3_000  # users in a figure; the strongest are among them, of th
 
 def plot_result(result: DetectionResult, path: str | os.PathLike | None = None) -> "Figure":
     """Draw a result; returns the matplotlib figure and writes it where a path is given."""
-    figure = _new_figure(12, 3.8)
+    figure = new_figure(12, 3.8)
     answers, spectrum, chance = figure.subplots(1, 3)
     _plot_answers(answers, result)
     _plot_spectrum(spectrum, result)
     _plot_chance(chance, result)
     name = _shortened(result.suspect, 80) or "suspect"
     figure.suptitle(f"{name}: {result.verdict}", fontsize=12, parse_math=False)
-    return _written(figure, path)
+    return written(figure, path)
 
 
 def draw_panels(result: DetectionResult) -> dict[str, bytes]:
@@ -63,17 +63,12 @@ def draw_score(z_score: float) -> bytes:
 
 
 def _draw(plot: Callable[[Any], None]) -> bytes:
-    """One panel as SVG, the same bytes for the same panel."""
-    import matplotlib
-
-    figure = _new_figure(5.8, 2.9)
+    """One panel as SVG."""
+    figure = new_figure(5.8, 2.9)
     axes = figure.subplots()
     plot(axes)
     axes.set_title("")  # a caption says it
-    buffer = io.BytesIO()
-    with matplotlib.rc_context({"svg.hashsalt": "drw_hf", "svg.fonttype": "path"}):
-        figure.savefig(buffer, format="svg", dpi=200, metadata={"Date": None})
-    return buffer.getvalue()
+    return as_svg(figure)
 
 
 def _plot_answers(axes: Any, result: DetectionResult) -> None:
@@ -153,7 +148,7 @@ def plot_identification(result: Identification, path: str | os.PathLike | None =
     heights = np.sort(-result.log10_p_values)[::-1]
     ranks = np.arange(1, len(heights) + 1)
     drawn = np.unique(np.geomspace(1, len(heights), _DRAWN_AT_MOST).astype(np.int64)) - 1
-    figure = _new_figure(7.5, 4.2)
+    figure = new_figure(7.5, 4.2)
     axes = figure.subplots()
     label = f"the {result.n_users:,} users"
     axes.plot(ranks[drawn], heights[drawn], ".", color=_INK, markersize=4, label=label, rasterized=True)
@@ -179,10 +174,21 @@ def plot_identification(result: Identification, path: str | os.PathLike | None =
     axes.set_ylim(0, (2.0 if axes.get_yscale() == "symlog" else 1.1) * highest)
     axes.legend(loc="upper right", fontsize=8)
     axes.set_title(f"{result.suspect or 'suspect'}: {result.verdict}"[:80], fontsize=11, parse_math=False)
-    return _written(figure, path)
+    return written(figure, path)
 
 
-def _new_figure(width: float, height: float) -> "Figure":
+def as_svg(figure: "Figure") -> bytes:
+    """A figure as SVG without a font from outside, the same bytes for the same figure."""
+    import matplotlib
+
+    buffer = io.BytesIO()
+    with matplotlib.rc_context({"svg.hashsalt": "drw_hf", "svg.fonttype": "path"}):
+        figure.savefig(buffer, format="svg", dpi=200, metadata={"Date": None})
+    return buffer.getvalue()
+
+
+def new_figure(width: float, height: float) -> "Figure":
+    """An empty figure, in inches, that needs no display."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -191,7 +197,8 @@ def _new_figure(width: float, height: float) -> "Figure":
     return figure
 
 
-def _written(figure: "Figure", path: str | os.PathLike | None) -> "Figure":
+def written(figure: "Figure", path: str | os.PathLike | None) -> "Figure":
+    """The figure, as a file as well where a path is given."""
     if path is not None:
         Path(path).parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(path, dpi=150)

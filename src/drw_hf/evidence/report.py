@@ -9,17 +9,14 @@ import dataclasses
 import json
 import math
 import os
-import shlex
 from datetime import timedelta
-from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..checks import check_level, is_number
 from ..detection.result import (
     NOT_COMMITTED,
     DetectionResult,
-    as_iso,
     check_kinds,
     moment_of,
     probe_path,
@@ -29,12 +26,10 @@ from ..detection.statistics.memory import STATISTIC as MEMORY
 from ..detection.verdict import SMALLEST_EFFECT, SUGGESTIVE
 from ..errors import DrwError, InvalidInputError
 from ..keys.files import ARRAYS_FILE, KEY_FILE, write_atomically
-from ..wording import one_in, small_p
+from ..wording import one_in
 from .commitments import CommitmentRecord
+from .pages import page_template
 from .plots import draw_panels, draw_score
-
-if TYPE_CHECKING:
-    from jinja2 import Template
 
 REDACTED_FORMAT = "drw-evidence-redacted-1"
 PAGE, EVIDENCE = "report.html", "evidence.json"
@@ -175,7 +170,7 @@ def _page(result: DetectionResult, redact: bool) -> str:
         "the commitment, as the evidence names none": result.commitment is None,
         "the commitment, which is not proven to be older than the suspect": result.commitment and not proven,
     }
-    return _template().render(
+    return page_template("report.html").render(
         result=result,
         redact=redact,
         name=name,
@@ -199,32 +194,6 @@ def _page(result: DetectionResult, redact: bool) -> str:
     )
 
 
-@cache
-def _template() -> "Template":
-    """The page as a template that escapes whatever it prints, after it has made it visible."""
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-
-    environment = Environment(
-        loader=PackageLoader(__package__),
-        autoescape=True,
-        finalize=_visible,
-        undefined=StrictUndefined,
-        keep_trailing_newline=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters |= {
-        "moment": _moment,
-        "number": lambda value, form=",": format(value, form),
-        "one_in": one_in,
-        "quoted": shlex.quote,
-        "shortened": _shortened,
-        "small_p": small_p,
-        "visible": _visible,
-    }
-    return environment.get_template("report.html")
-
-
 def _is_proven(result: DetectionResult) -> bool:
     """Whether the record holds a verified time stamp that is, with its accuracy, older than the suspect."""
     stamp = None if result.commitment is None else result.commitment["timestamp"]
@@ -238,28 +207,3 @@ def _answers_and_chooser(variant: str) -> tuple[str, str]:
     """In which form the suspect answered, and who decided which probes count."""
     given, _, chosen_by = variant.removesuffix("-margin").partition("-")
     return (chosen_by, "victim") if given == "memory" else (given, chosen_by)
-
-
-# -- words and numbers
-
-
-def _visible(value: Any) -> Any:
-    """Text in which nothing is invisible: marks that turn the direction of writing would hide what is said."""
-    if hasattr(value, "__html__"):  # it went through here already
-        return value
-    return "".join(letter if letter.isprintable() else f"⟨U+{ord(letter):04X}⟩" for letter in str(value))
-
-
-def _shortened(value: Any, most: int = 300) -> str:
-    """What others wrote, kept to a length; the whole is in the JSON."""
-    text = str(value)
-    return text if len(text) <= most else f"{text[:most]}… ({len(text):,} characters in all)"
-
-
-def _moment(value: Any) -> str:
-    """A date or a time as people read it; what is none, as it is."""
-    try:
-        iso = as_iso(value)
-    except InvalidInputError:
-        return value
-    return iso if len(iso) == len("2026-03-31") else f"{moment_of(iso):%Y-%m-%d %H:%M:%S} UTC"

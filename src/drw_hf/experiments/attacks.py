@@ -23,8 +23,7 @@ from ..extraction.students import Recipe
 from ..keys.choices import LabelKind
 from ..keys.key import WatermarkKey
 from ..planning.labels import right_labels
-from ..planning.rehearsal_bench import INNOCENT, NOTHING, Bench
-from ..planning.rehearse import BASELINE
+from ..planning.rehearsal_bench import BASELINE, INNOCENT, NOTHING, Bench
 from ..runs.lines import Record, read_lines
 from .attacks_report import IMPORTANT, cheapest, is_theft, report, summary
 from .margins import MARGIN_BUDGET

@@ -1,9 +1,8 @@
 """What jobs cost: an estimate from their size, brought to seconds by the jobs that have ended."""
 
-import contextlib
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -69,6 +68,11 @@ class Costs:
         mean = sum(spent.values()) / sum(worth.values())
         return sum(self.of_job(job) * rates.get(job.kind, mean) for job in jobs)
 
+    def seconds_left(self, run: Run) -> float | None:
+        """The same of the jobs that a run still has to do."""
+        done = run.done()
+        return self.seconds(run.open_jobs(done), done.values())
+
 
 def job_of(record: Mapping[str, Any]) -> Job | None:
     """The job that a line is of; None for the line of settings."""
@@ -113,32 +117,3 @@ def tokens_per_second(encoder: Encoder, length: int, batch_size: int, steps: int
         if device == "cuda":
             torch.cuda.synchronize()
     return steps * tokens.numel() * _BACKWARD / (time.perf_counter() - start)
-
-
-@contextlib.contextmanager
-def progress_bar(run: Run, costs: Costs, workers: int, shown: bool) -> Iterator[Callable[[], None]]:
-    """A bar of jobs whose remaining time comes from what such jobs have taken so far; gives what updates it."""
-    from tqdm.auto import tqdm
-
-    look = {"bar_format": "{l_bar}{bar}| {n_fmt}/{total_fmt} jobs, {postfix}", "desc": run.workshop.profile.name}
-    with tqdm(total=len(run.jobs), disable=not shown, **look) as bar:
-
-        def update() -> None:
-            done = run.done()
-            todo = run.open_jobs(done)
-            bar.n = len(run.jobs) - len(todo)
-            left = costs.seconds(todo, done.values())
-            known = "time left not known yet" if left is None else f"about {in_words(left / workers)} left"
-            bar.set_postfix_str(known)
-
-        update()
-        yield update
-
-
-def in_words(seconds: float) -> str:
-    """A duration as people say it."""
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    if seconds < 5400:
-        return f"{seconds / 60:.0f} min"
-    return f"{seconds / 3600:.1f} h"

@@ -1,5 +1,9 @@
-"""Before a key is made: what a mark costs in accuracy, and how surely it would be found in a stolen copy."""
+"""Before a key is made: what a mark costs in accuracy, and how surely it would be found in a stolen copy.
 
+Once it is made: the theft, rehearsed.
+"""
+
+from ..extraction.students import Recipe
 from .accuracy import (
     AccuracyBounds,
     Calibration,
@@ -11,6 +15,8 @@ from .accuracy import (
 )
 from .fit import Fit, fit_tilt
 from .plan import Plan, PlanRow, plan, plan_protection, rank_targets
+from .rehearsal import Rehearsal, RehearsalRow
+from .rehearse import rehearse
 from .students import ExpectedStudent
 from .temperature import fit_temperature
 from .tilt_costs import TiltCost, TiltCosts
@@ -25,6 +31,9 @@ __all__ = [
     "Fit",
     "Plan",
     "PlanRow",
+    "Recipe",
+    "Rehearsal",
+    "RehearsalRow",
     "TiltCost",
     "TiltCosts",
     "TiltPlan",
@@ -43,5 +52,6 @@ __all__ = [
     "plan_tilt",
     "predict_accuracy",
     "rank_targets",
+    "rehearse",
     "tilt_accuracy_bounds",
 ]

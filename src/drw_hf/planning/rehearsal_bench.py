@@ -29,7 +29,7 @@ from ..keys.settings import MARKS
 from ..runs.lines import Record
 from .tilt_traffic import throwaway_key
 
-NOTHING, INNOCENT = "nothing", "innocent"
+NOTHING, INNOCENT, BASELINE = "nothing", "innocent", "baseline"  # jobs that others are compared with
 FORGERY = "forgery"
 MANY = 0.25  # of the texts that a thief has: so many that near-duplicates are variants of are tested, too
 LOGGED_AT_MOST = 3  # times as many texts of a log are tested as the thief has; which, does not depend on answers
@@ -125,12 +125,18 @@ class Bench:
     # -- playing
 
     def play(self, name: str) -> Record:
-        """Play an attack, or train an innocent, and say what the owner finds; a theft that fails says why."""
+        """Play an attack, or train an innocent, and say what the owner finds; a theft that fails says why.
+
+        A disk that is full is no failure of the theft.
+        """
         attack = None if name == INNOCENT else attack_named(name)
-        about: Record = {} if attack is None else {"stage": attack.stage, "needs": attack.needs, "title": attack.title}
+        told = ("stage", "needs", "gold", "title")
+        about: Record = {} if attack is None else {name: getattr(attack, name) for name in told}
         try:
             return {**about, **self._play(attack)}
         except DrwError as error:
+            if isinstance(error, OSError):
+                raise
             return {**about, "failed": f"{type(error).__name__}: {error}"}
 
     def _play(self, attack: Attack | None) -> Record:

@@ -1,10 +1,10 @@
 """`rehearse`: play the theft of your model before a thief does, with every attack that is known."""
 
 import dataclasses
-import math
+import hashlib
+import json
 import os
 import tempfile
-import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,26 +13,28 @@ from typing import Any
 import numpy as np
 from datasets import Dataset
 
-from ..asking.models import load_clean, load_tokenizer
+from ..asking.models import PROTECTED, load_clean, load_config, load_tokenizer
+from ..asking.predictor import as_predictor
 from ..asking.questions import find_text_columns
 from ..checks import check_choice, check_level
 from ..detection.probing import without_mark
-from ..errors import DatasetError, InvalidInputError
-from ..extraction.attacks import ATTACKS, attack_named
+from ..errors import DatasetError, InvalidInputError, JobsFailedError, KeyMismatchError
+from ..extraction.attacks import ATTACKS, STAGES, attack_named
 from ..extraction.students import Recipe
+from ..keys.binding import task_of, tokenizer_fingerprint
 from ..keys.choices import LABEL_KINDS, LabelKind
 from ..keys.key import WatermarkKey
 from ..runs.jobs import Run, work_through
 from ..runs.lines import Record, read_lines
 from .labels import check_one_split, find_label_column, right_labels
 from .rehearsal import Rehearsal, rehearsal_of
-from .rehearsal_bench import INNOCENT, NOTHING, Bench
+from .rehearsal_bench import BASELINE, INNOCENT, NOTHING, Bench
 
 LINES = "rehearsal.jsonl"
-BASELINE = "baseline"
+PARTS = ("queries", "unseen", "others")
+COMPARED = (BASELINE, NOTHING)  # without these there is nothing to compare with
 SHARES = {"queries": 0.6, "unseen": 0.2}  # of the data, where no other split is given; the rest is `others`
 _LEAST_TEXTS = 20  # of the thief's; fewer teach nothing
-_EXTRA = 0.3  # what asking and testing take, in trainings
 
 
 def rehearse(
@@ -99,6 +101,7 @@ def rehearse(
     InvalidInputError
         For an attack that is not known, or cannot be played on this service or data.
     """
+    check_level(level)
     with tempfile.TemporaryDirectory() as scratch:
         bench = make_bench(
             model,
@@ -114,12 +117,11 @@ def rehearse(
             text_columns=text_columns,
             label_column=label_column,
         )
-        check_level(level)
         run, left_out = prepare(bench, attacks)
         run.prepare()
         run.forget_failures()
         work_through(run, on_done)
-        run.check_finished()
+        check_played(run)
         return rehearsal_of(read_lines(run.lines), left_out, level)
 
 
@@ -145,47 +147,92 @@ def make_bench(
         )
     if isinstance(model, str | os.PathLike):
         tokenizer = tokenizer or load_tokenizer(os.fspath(model))
-        model = load_clean(os.fspath(model), key.task, key)
+        model = _load_victim(os.fspath(model), key)
     if tokenizer is None:
         raise InvalidInputError("tokenizer is missing: give the tokenizer of the model")
-    served: Any = getattr(getattr(model, "config", None), "label_kind", None) or "soft"
-    kind: LabelKind = label_kind or served
+    kind: LabelKind = label_kind or getattr(getattr(model, "config", None), "label_kind", None) or "soft"
     check_choice("label_kind", kind, LABEL_KINDS, InvalidInputError)
-    for part in (data, *(one for one in (unseen, others) if one is not None)):
-        check_one_split(part)
-    parts = deal(data, unseen, others)
+    victim = without_mark(model)
+    _check_key(victim, key, tokenizer)
+    recipe = student if isinstance(student, Recipe) else recipe_for(student)
+    for start in (recipe.start, recipe.other_start):
+        if start is not None:
+            load_config(start)  # one that is not there is told of now, and not by a student in the night
+    parts = deal(*map(_one_split, (data, unseen, others)))
     if len(parts["queries"]) < _LEAST_TEXTS or not len(parts["unseen"]):
         raise DatasetError(
             f"the thief would have {len(parts['queries'])} texts and the owner {len(parts['unseen'])} unseen ones; "
             f"give more data: at least {_LEAST_TEXTS} queries, better thousands"
         )
-    column = find_label_column(data, key.task, label_column)
     columns = find_text_columns(data.column_names, key.task, text_columns)
-    texts = {name: part.select_columns(columns).with_format(None) for name, part in parts.items()}
-
-    def gold(part: Dataset) -> list[np.ndarray] | None:
-        return None if column is None else right_labels(part, column, key.labels, key.task)
-
-    recipe = student if isinstance(student, Recipe) else Recipe(start=student)
-    if recipe.start is not None and not isinstance(student, Recipe):
-        recipe = dataclasses.replace(recipe, epochs=5, learning_rate=1e-4)  # pretrained weights move less
+    column = find_label_column(data, key.task, label_column)
+    gold = {name: _gold(part, column, key) for name, part in parts.items()}
     return Bench(
-        victim=without_mark(model),
+        victim=victim,
         key=key,
         label_kind=kind,
         tokenizer=tokenizer,
-        queries=texts["queries"],
-        unseen=texts["unseen"],
-        others=texts["others"],
-        gold=gold(parts["queries"]),
-        unseen_gold=gold(parts["unseen"]),
+        **{name: _texts(name, part, columns) for name, part in parts.items()},
+        gold=gold["queries"],
+        unseen_gold=gold["unseen"],
         folder=Path(folder),
         recipe=recipe,
         seed=seed,
     )
 
 
-def deal(data: Dataset, unseen: Dataset | None, others: Dataset | None) -> dict[str, Dataset]:
+def recipe_for(start: str | None, epochs: float | None = None, learning_rate: float | None = None) -> Recipe:
+    """How students are made that start from a model, or from scratch: pretrained weights move less."""
+    recipe = Recipe(start=start) if start is None else Recipe(start=start, epochs=5, learning_rate=1e-4)
+    given: dict[str, Any] = {"epochs": epochs, "learning_rate": learning_rate}
+    return dataclasses.replace(recipe, **{name: value for name, value in given.items() if value is not None})
+
+
+def _load_victim(name: str, key: WatermarkKey) -> Any:
+    """The model of a folder or repository, unless it is none of the key's task, whose head would be made up."""
+    task = task_of(load_config(name))
+    if task not in (None, key.task):
+        raise KeyMismatchError(
+            f"the key {key.fingerprint} is for {key.task}, and the model in {name} is for {task}; give the model that "
+            "the key was made for"
+        )
+    return load_clean(name, key.task, key)
+
+
+def _check_key(victim: Any, key: WatermarkKey, tokenizer: Any) -> None:
+    """Refuse the key of another model before anything is asked or trained."""
+    if key.tokenizer_fingerprint not in (None, tokenizer_fingerprint(tokenizer)):
+        raise KeyMismatchError(
+            f"the key {key.fingerprint} was made with another tokenizer; give the one of the model that it protects"
+        )
+    PROTECTED[key.task].from_model(victim, key=key)
+
+
+def _one_split(data: Dataset | None) -> Dataset | None:
+    if data is not None:
+        check_one_split(data)
+    return data
+
+
+def _texts(name: str, part: Dataset, columns: list[str]) -> Dataset:
+    """The columns of texts alone."""
+    missing = [column for column in columns if column not in part.column_names]
+    if missing and len(part):
+        raise DatasetError(
+            f"{name} has the columns {part.column_names}; expected the columns of texts that data has, {columns}"
+        )
+    return part.select_columns([column for column in columns if column not in missing]).with_format(None)
+
+
+def _gold(part: Dataset, column: str | None, key: WatermarkKey) -> list[np.ndarray] | None:
+    """The right labels of some texts; None where there are none, as in test splits that hide them."""
+    if column is None or column not in part.column_names:
+        return None
+    labels = right_labels(part, column, key.labels, key.task)
+    return labels if any((row >= 0).any() for row in labels) else None
+
+
+def deal(data: Any, unseen: Dataset | None, others: Dataset | None) -> dict[str, Dataset]:
     """Who gets which rows: mixed and dealt out, or as they were given."""
     if unseen is not None:
         return {"queries": data, "unseen": unseen, "others": data.select([]) if others is None else others}
@@ -211,13 +258,6 @@ class Play:
         """What its line begins with."""
         return {"job": self.name}
 
-    @property
-    def trainings(self) -> float:
-        """What it takes, in trainings of one student."""
-        if self.name in (INNOCENT, BASELINE):
-            return 1.0 if self.name == INNOCENT else 0.0
-        return attack_named(self.name).trainings
-
 
 @dataclass(frozen=True)
 class _Workshop:
@@ -234,19 +274,45 @@ class _Workshop:
         return self.bench.folder
 
     def described(self) -> Record:
-        """What results depend on, without anything of the key but its fingerprint."""
+        """What results depend on, without anything of the key but its fingerprint, and without names of places."""
         bench = self.bench
-        rows = {name: len(getattr(bench, name)) for name in ("queries", "unseen", "others")}
+        rows = {name: len(getattr(bench, name)) for name in PARTS}
+        starts = (bench.recipe.start, bench.recipe.other_start)
         recipe = {**dataclasses.asdict(bench.recipe), "start": bench.recipe.start is not None}
         recipe["other_start"] = bench.recipe.other_start is not None
-        service = {"key": bench.key.fingerprint, "label_kind": bench.label_kind, "task": bench.key.task}
-        return {**service, "rows": rows, "recipe": recipe, "seed": bench.seed, "labelled": bench.gold is not None}
+        return {
+            "key": bench.key.fingerprint,
+            "label_kind": bench.label_kind,
+            "task": bench.key.task,
+            "rows": rows,
+            "recipe": recipe,
+            "seed": bench.seed,
+            "labelled": bench.gold is not None,
+            "model": as_predictor(bench.victim, bench.tokenizer, task=bench.key.task).fingerprint(),
+            "texts": _digest(bench),
+            "students": hashlib.sha256(repr(starts).encode()).hexdigest()[:32],
+        }
 
     def made(self, job: Play) -> bool:
         return True
 
     def do(self, job: Play) -> Record:
-        return self.bench.baseline() if job.name == BASELINE else self.bench.play(job.name)
+        if job.name == BASELINE:
+            return self.bench.baseline()
+        record = self.bench.play(job.name)
+        if job.name == NOTHING and "failed" in record:
+            raise JobsFailedError(f"the student that all others are compared with failed: {record['failed']}")
+        return record
+
+
+def _digest(bench: Bench) -> str:
+    """What tells the texts and labels of one rehearsal from those of another."""
+    digest = hashlib.sha256()
+    for name in PARTS:
+        digest.update(json.dumps([name, getattr(bench, name).to_dict()]).encode())
+    for gold in (bench.gold, bench.unseen_gold):
+        digest.update(json.dumps(None if gold is None else [row.tolist() for row in gold]).encode())
+    return digest.hexdigest()[:32]
 
 
 def prepare(bench: Bench, attacks: str | Iterable[str]) -> tuple[Run, dict[str, str]]:
@@ -259,6 +325,18 @@ def prepare(bench: Bench, attacks: str | Iterable[str]) -> tuple[Run, dict[str, 
     needs = tuple(job.name for job in jobs[1:])  # these models are kept, and used by others
     jobs += [Play(name, needs) for name in names[1:]]
     return Run(_Workshop(bench), jobs, bench.folder / LINES), left_out
+
+
+def check_played(run: Run) -> None:
+    """Say so if something could not be played, and why: a fault of an attack or of this machine, no failed theft."""
+    failed = read_lines(run.failures)
+    if failed:
+        others = f" and {len(failed) - 1} more" if len(failed) > 1 else ""
+        raise JobsFailedError(
+            f"{failed[0]['job']!r}{others} could not be played ({failed[0]['error']}); what was played is kept in the "
+            "folder of the rehearsal, if one was given, and the same call tries the rest again"
+        )
+    run.check_finished()
 
 
 def choose(bench: Bench, attacks: str | Iterable[str]) -> tuple[list[str], dict[str, str]]:
@@ -282,42 +360,4 @@ def choose(bench: Bench, attacks: str | Iterable[str]) -> tuple[list[str], dict[
 
 def _order(name: str) -> tuple[int, str]:
     """Attacks as tables list them: by what they are done to."""
-    from ..extraction.attacks import STAGES
-
     return list(STAGES).index(attack_named(name).stage), name
-
-
-# -- what it will take
-
-
-def seconds_per_training(bench: Bench, seconds: float = 2.0) -> float:
-    """How long one student takes here, from a few steps of training on the thief's texts."""
-    thief = bench.thief()
-    n = min(len(bench.queries), 4 * bench.recipe.batch_size)
-    rng = np.random.default_rng(0)
-    m = bench.key.num_labels
-    answers = [rng.dirichlet(np.ones(m), len(row) if thief.by_word else None) for row in thief.words[:n]]
-    rows = thief.rows(answers, bench.queries.select(range(n)))
-    recipe = dataclasses.replace(bench.recipe, epochs=1.0)
-    student = thief.train(rows, recipe=recipe)  # the first steps are slower than the others
-    start, rounds = time.perf_counter(), 0
-    while not rounds or time.perf_counter() - start < seconds:
-        thief.train(rows, start=student, recipe=recipe)
-        rounds += 1
-    return (time.perf_counter() - start) / rounds * len(bench.queries) / n * bench.recipe.epochs
-
-
-def seconds_left(run: Run, per_training: float | None = None) -> float | None:
-    """How long the jobs that are left would take one worker, by those that have ended; None while nothing is known."""
-    done = run.done()
-    ended = [(job, done[job.name]) for job in run.jobs if job.name in done and "seconds" in done[job.name]]
-    worth = sum(job.trainings + _EXTRA for job, _ in ended)
-    todo = sum(job.trainings + _EXTRA for job in run.open_jobs(done))
-    if worth > 2.0:
-        return todo * sum(record["seconds"] for _, record in ended) / worth
-    return None if per_training is None else todo * per_training
-
-
-def questions_asked(names: Sequence[str], n_queries: int) -> int:
-    """How many questions the thieves of these attacks ask in all."""
-    return sum(math.ceil(attack_named(name).questions * n_queries) for name in names if name in ATTACKS)

@@ -59,7 +59,7 @@ class Run:
         if records[0].get("job") != SETTINGS or differing:
             raise ConfigurationError(
                 f"{self.lines} holds results of other settings ({', '.join(differing) or 'none are named'}); choose "
-                "another --output, or the profile that it was made with"
+                "another --output, or what it was made with"
             )
 
     def forget_failures(self) -> None:
