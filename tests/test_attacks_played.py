@@ -79,7 +79,7 @@ def test_every_attack_on_a_classifier_ends_with_a_student_that_answers(name, fol
         assert asked == pytest.approx(per_account * len(thief.texts), abs=12)
 
 
-@pytest.mark.parametrize("case", ["tags", "pairs", "texts hard", "tags hard", "texts cosine", "pairs cosine hard"])
+@pytest.mark.parametrize("case", ["tags", "pairs", "texts hard", "tags hard", "pairs cosine"])
 def test_whatever_is_asked_and_changed_can_be_learnt_from(case, folder):
     case, *rest = case.split()
     thief = thief_of(case, "hard" if "hard" in rest else "soft", folder, "cosine" if "cosine" in rest else "tilt")

@@ -5,7 +5,7 @@ import pytest
 from datasets import Dataset
 from hypothesis import given
 from hypothesis import strategies as st
-from tokenizers import Tokenizer, models, pre_tokenizers
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from drw_hf.extraction.attacks import attack_named
@@ -158,6 +158,20 @@ def test_asked_in_other_spellings_a_word_is_itself_once():
     first, second = (attack_named("spellings").rewrite(number, thief) for number in (0, 1))
     assert first.words == thief.words and len(second.words) == len(thief.words)
     assert first.origins == [list(range(len(row))) for row in thief.words] == second.origins
+
+
+def test_capitals_change_every_word_and_typing_errors_a_third():
+    texts = Dataset.from_dict({"tokens": [["the", "film", "was", "good"]] * 50})
+    cased = train_tokenizer(["the film was good The Film Was Good"] * 9, 300, 64)
+    thief = SmallService("tags").thief(texts=texts, tokenizer=cased)
+    made = attack_named("spellings").rewrite(1, thief).words
+    assert made == [["The", "Film", "Was", "Good"]] * 50
+    lower = cased.backend_tokenizer
+    lower.normalizer = normalizers.Lowercase()
+    thief = SmallService("tags").thief(texts=texts, tokenizer=PreTrainedTokenizerFast(tokenizer_object=lower))
+    words = [word for row in attack_named("spellings").rewrite(1, thief).words for word in row]
+    changed = [word not in texts["tokens"][0] for word in words]
+    assert 0.15 < sum(changed) / len(changed) < 0.45
 
 
 # -- what is asked

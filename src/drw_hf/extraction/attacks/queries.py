@@ -128,15 +128,19 @@ class Spellings(Rewriting):
     """Asks each text in four spellings that are other tokens (case, accents, look-alikes, typing errors)."""
 
     name, variants, questions, knows = "spellings", 4, 4.0, "that words carry the mark"
+    mistaken = 0.3  # of the words in a text that has typing errors: with more, a service understands nothing
 
     def rewrite(self, number: int, thief: "Thief") -> Rewritten:
         """Every word as it is, or in one of the spellings that the public tokenizer reads as other tokens."""
         if number == 0:
             return Rewritten.between((), thief.words)
-        found = respellings(thief.vocabulary, thief.tokenizer)
+        found, rng = respellings(thief.vocabulary, thief.tokenizer), thief.rng(40 + number)
 
         def spelt(_: int, word: str) -> list[str] | None:
-            return [found[word][(number - 1) % len(found[word])]] if found[word] else None
+            if not found[word]:
+                return None
+            made = found[word][(number - 1) % len(found[word])]
+            return [made] if made.casefold() == word.casefold() or rng.random() < self.mistaken else None
 
         return Rewritten.of(thief.words, spelt)
 
