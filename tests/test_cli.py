@@ -34,7 +34,7 @@ from small_wheel import make_wheel
 PASSPHRASE = "seven tin whistles ünder glass"
 PAGE = Path(__file__).parents[1] / "docs" / "cli.md"
 WORDS = [f"word{number}" for number in range(900)]
-COMMANDS = "demo plan keygen protect label distill detect report verify card audit reproduce".split()
+COMMANDS = "demo plan keygen protect label distill attack detect report verify card audit reproduce".split()
 TESTED_ELSEWHERE = {"demo", "reproduce"}  # they train for long
 
 
@@ -412,7 +412,7 @@ def test_at_a_terminal_keygen_asks_for_the_target_and_twice_for_the_passphrase(h
         ("label protected queries.jsonl --output new", ["protected", "--key"]),
         ("distill queries.jsonl --student tagger --output new", ["['tokens', 'text']", "drw-hf label"]),
         ("distill answers --student tagger --resume --output new", ["no checkpoint"]),
-        ("distill answers --student tagger --attack magic --output new", ["no attack 'magic'", "'argmax', 'floor'"]),
+        ("distill answers --student tagger --attack magic --output new", ["no attack 'magic'", "'argmax'", "'floor'"]),
         ("detect protected probes.txt --key key --victim tagger", ["protected", "--key"]),
         ("detect student probes.txt --key key --tokenizer other-tokenizer", ["another tokenizer"]),
         ("card tagger", ["not protected", "drw-hf protect"]),

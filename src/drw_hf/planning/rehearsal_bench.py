@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from datasets import Dataset, concatenate_datasets
@@ -22,7 +22,7 @@ from ..extraction.attacks import Attack, attack_named
 from ..extraction.stolen import answers_in, with_answers
 from ..extraction.students import Recipe, Student
 from ..extraction.thief import Thief
-from ..keys.choices import LabelKind
+from ..keys.choices import AnswerKind, LabelKind
 from ..keys.key import WatermarkKey
 from ..keys.settings import MARKS
 from ..runs.lines import Record
@@ -245,7 +245,7 @@ def answered(probe: Probe) -> Probe:
     kept: dict[str, Any] = {name: None if array is None else array[there] for name, array in arrays.items()}
     if not there.any():
         raise InvalidInputError("the suspect answered nothing; there is nothing to test")
-    kind: Literal["labels", "probabilities"] = "labels" if are_labels_alone(kept["suspect"]) else "probabilities"
+    kind: AnswerKind = "labels" if are_labels_alone(kept["suspect"]) else "probabilities"
     return dataclasses.replace(probe, kind=kind, **kept)
 
 
