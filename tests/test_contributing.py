@@ -138,6 +138,8 @@ def test_a_predictor():
 
 
 def test_an_attack(tmp_path):
+    (code,) = re.findall(r"```python\n(.*?)```", section("To add an attack"), flags=re.DOTALL)
+    assert len([line for line in code.splitlines() if line]) <= 10
     run_example("To add an attack")
     assert DistillationArguments(str(tmp_path), report_to=[], attack="flatten").attack == "flatten"
     rows = datasets.Dataset.from_dict({"text": TEXTS})

@@ -8,6 +8,7 @@ from huggingface_hub import InferenceClient
 from ..keys.binding import max_length_of
 from .labelling import label_with_teacher
 from .local import ModelPredictor, is_pipeline, load_predictor, pipeline_predictor
+from .near_duplicates import texts_in_common
 from .options import AskingOptions
 from .predictor import InferenceService, Predictor, PredictorOptions, as_predictor, register_predictor
 from .questions import Cut
@@ -23,6 +24,7 @@ __all__ = [
     "label_with_teacher",
     "max_length_of",
     "register_predictor",
+    "texts_in_common",
 ]
 
 # What can be asked. The last is tried first: models and pipelines can be called, too.

@@ -28,7 +28,7 @@ from datasets import Dataset
 
 from ..asking import label_with_teacher
 from ..asking.labelling import LABELS, PROBABILITIES
-from ..extraction.attacks import ATTACKS
+from ..extraction.attacks import attack_named
 from ..keys import WatermarkKey
 from ..keys.choices import Task
 from ..planning import fit_tilt
@@ -136,7 +136,7 @@ def measure_answers(task: Task, digits: int, seed: int, folder: str) -> Record:
         }
     record["z"] = {"nothing": tested(probe, key)["z"]}
     for name in ATTACKED:
-        left = ATTACKS.get(name)().change_answers(answers).astype(np.float32)
+        left = attack_named(name).change_answers(answers).astype(np.float32)
         record["z"][name] = tested(dataclasses.replace(probe, suspect=left), key)["z"]
     return record
 

@@ -59,13 +59,15 @@ class Stolen:
         return Dataset.from_dict({**kept, **lists}, features=self.rows.features)
 
 
-def with_answers(texts: Dataset, answers: Sequence[np.ndarray], labels: Sequence[str]) -> Dataset:
+def with_answers(
+    texts: Dataset, answers: Sequence[np.ndarray], labels: Sequence[str], all_rows: bool = False
+) -> Dataset:
     """Texts with an answer each, (m,) or (words, m), as a service would have labelled them; zeros: not answered.
 
-    Texts of which nothing was answered are left out.
+    Texts of which nothing was answered are left out, unless ``all_rows`` keeps them.
     """
     tables = [np.asarray(answer, dtype=np.float32) for answer in answers]
-    kept = [place for place, table in enumerate(tables) if table.any()]
+    kept = [place for place, table in enumerate(tables) if all_rows or table.any()]
     chosen = texts.select(kept)
     columns = {name: chosen[name][:] for name in texts.column_names}
     learnt = as_columns([tables[place] for place in kept])
@@ -78,7 +80,15 @@ def with_answers(texts: Dataset, answers: Sequence[np.ndarray], labels: Sequence
 
 def answers_in(rows: Dataset) -> list[np.ndarray]:
     """The answers of labelled rows, an array each."""
-    return [np.asarray(answer, dtype=np.float64) for answer in rows[PROBABILITIES]]
+    n_classes = len(class_names(rows))
+    arrays = [np.asarray(answer, dtype=np.float64) for answer in rows[PROBABILITIES]]
+    return [array if array.size else array.reshape(0, n_classes) for array in arrays]  # a tagged row without words
+
+
+def class_names(rows: Dataset) -> list[str]:
+    """The classes of labelled rows, in the order of their answers."""
+    label = rows.features[LABELS]
+    return list(getattr(label, "feature", label).names)
 
 
 def certain(numbers: Any, n_classes: int) -> np.ndarray:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from transformers import AutoConfig
 
 from ..asking.models import PLAIN, load_clean, load_config, load_tokenizer, loading
 from ..checks import numbers_of
@@ -114,9 +115,8 @@ def load_student(name: str, task: Task, labels: list[str]) -> Any:
 
 def small_config(labels: Sequence[str], vocabulary: int, recipe: Recipe, kind: str = "bert") -> Any:
     """The configuration of a small transformer from scratch, of a kind that transformers knows."""
-    from transformers import CONFIG_MAPPING
-
-    return CONFIG_MAPPING[kind](
+    return AutoConfig.for_model(
+        kind,
         vocab_size=vocabulary,
         hidden_size=recipe.width,
         num_hidden_layers=recipe.layers,

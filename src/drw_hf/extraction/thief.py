@@ -4,9 +4,10 @@ Attacks (:mod:`.attacks`) are written against it. Whatever the thief asks under 
 service would, so that the owner can test the student on that log.
 """
 
+import dataclasses
 import math
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -19,17 +20,20 @@ from transformers import PrinterCallback, ProgressCallback
 
 from ..asking.labelling import label_with_teacher
 from ..asking.models import PLAIN, PROTECTED, load_tokenizer
-from ..asking.questions import Cut, Question, places_of_words, questions_of, tokenize
+from ..asking.questions import Cut, Question, places_of_words, questions_of, recorded_cut, tokenize
 from ..asking.words import Words
-from ..errors import StudentDivergedError
+from ..errors import DatasetError, StudentDivergedError
 from ..keys.choices import LabelKind, Task
 from ..keys.key import WatermarkKey
 from ..runs.folders import make_once
+from ..watermark.tokens import Query, hashed_tokens, view_tokens
 from .arguments import DistillationArguments
 from .rewriting import Rewritten
-from .stolen import Stolen, answers_in, certain, with_answers
+from .stolen import Stolen, answers_in, certain, class_names, with_answers
 from .students import Recipe, Student, load_student, small_config
 from .trainer import DistillationTrainer
+
+_LONGEST = 512  # tokens, where no service says what it reads
 
 
 @dataclass(eq=False)
@@ -92,6 +96,11 @@ class Thief:
         """Random numbers that depend on the seed and a number alone."""
         return np.random.default_rng([self.seed, number])
 
+    @cached_property
+    def shadow(self) -> WatermarkKey:
+        """A key of the thief's own: it tells the method, and nothing of the service's secret."""
+        return self.new_key()
+
     # -- asking
 
     def ask(self, texts: Dataset, account: int = 0, logged_as: Dataset | None = None) -> Dataset:
@@ -103,42 +112,68 @@ class Thief:
         return answered
 
     def answers_of(self, model: Any, texts: Dataset) -> Dataset:
-        """What a model of the thief's own says of texts."""
+        """What a model of the thief's own says of texts, with the service's classes in their order."""
         student = model if isinstance(model, Student) else Student(model, self.tokenizer)
-        options: Any = {"batch_size": 64, "progress": False, "cache_dir": self.folder}
-        return label_with_teacher(student.model, texts, student.tokenizer, **options)
+        options: Any = {"batch_size": 64, "progress": False, "cache_dir": self.folder, "task": self.task}
+        answered = label_with_teacher(student.model, texts, student.tokenizer, **options)
+        names = class_names(answered)
+        if names == list(self.labels):
+            return answered
+        order = [names.index(label) for label in self.labels]
+        return with_answers(texts, [answer[..., order] for answer in answers_in(answered)], self.labels, all_rows=True)
 
     def marked_by(self, key: WatermarkKey, model: Any, texts: Dataset) -> Dataset:
-        """What a model of the thief's own would answer as a service with this key."""
-        return self.answers_of(PROTECTED[self.task].from_model(model, key=key, label_kind=self.label_kind), texts)
+        """What a model of the thief's own would answer as a service with such a key."""
+        student = model if isinstance(model, Student) else Student(model, self.tokenizer)
+        # A key is bound to a vocabulary, and this model may have another one.
+        like = WatermarkKey.generate(student.model, tokenizer=student.tokenizer, mark="tilt", temperature=1.0)
+        protected = PROTECTED[self.task].from_model(
+            student.model, key=key.replace(binding=like.binding), label_kind=self.label_kind
+        )
+        return self.answers_of(student.with_model(protected), texts)
 
     # -- words
 
     @cached_property
     def words(self) -> list[list[str]]:
-        """The words of every text; of pairs those of the first."""
-        rows = self.texts[self.columns[0]][:]
-        return [list(row) for row in rows] if self.by_word else [row.split() for row in rows]
+        """The words of every text; of pairs those of the first, and then those of the second, as if they were one."""
+        columns = [self.texts[name][:] for name in self.columns]
+        if self.by_word:
+            return [list(row) for row in columns[0]]
+        return [[word for text in row for word in text.split()] for row in zip(*columns, strict=True)]
 
     @cached_property
     def vocabulary(self) -> list[str]:
         """All distinct words of the texts, sorted."""
         return sorted({word for row in self.words for word in row})
 
-    def texts_of(self, words: Sequence[Sequence[str]], like: Dataset | None = None) -> Dataset:
-        """Texts of these words; with ``like``, in the place of the first text of each of its rows."""
-        first = [list(row) if self.by_word else " ".join(row) for row in words]
-        rest = {} if like is None else {name: like[name][:] for name in self.columns[1:]}
-        if like is None and len(self.columns) > 1:
-            rest = dict.fromkeys(self.columns[1:], first)
-        return Dataset.from_dict({self.columns[0]: first, **rest}, features=self.texts.features)
+    @cached_property
+    def sides(self) -> list["Thief"]:
+        """The same thief with the first texts of its pairs alone, and with the second ones; of texts it is itself."""
+        if len(self.columns) == 1:
+            return [self]
+        return [dataclasses.replace(self, texts=self.texts.select_columns([name])) for name in self.columns]
 
-    def ask_rewritten(self, rewritten: Rewritten, account: int = 0) -> list[np.ndarray]:
-        """What is answered to texts in other words: for every text, or every original word of it; zeros for none."""
-        answers = answers_in(self.ask(self.texts_of(rewritten.words, like=self.texts), account))
+    def of(self, places: Sequence[int]) -> "Thief":
+        """The same thief with some of its texts alone."""
+        gold = None if self.gold is None else [self.gold[place] for place in places]
+        return dataclasses.replace(self, texts=self.texts.select(places), gold=gold)
+
+    def texts_of(self, *words: Sequence[Sequence[str]]) -> Dataset:
+        """Texts of these words; of pairs, those of the first and of the second ones, or the same for both."""
+        sides = words if len(words) == len(self.columns) else words * len(self.columns)
+        columns = [[list(row) if self.by_word else " ".join(row) for row in side] for side in sides]
+        return Dataset.from_dict(dict(zip(self.columns, columns, strict=True)), features=self.texts.features)
+
+    def ask_rewritten(self, *sides: Rewritten) -> list[np.ndarray]:
+        """What is answered to texts in other words: for every text, or every original word of it; zeros for none.
+
+        Of pairs both are rewritten, as the thief of each of its ``sides`` does it.
+        """
+        answers = answers_in(self.ask(self.texts_of(*(side.words for side in sides))))
         if not self.by_word:
             return answers
-        found = []
+        found, rewritten = [], sides[0]
         for words, origins, table in zip(self.words, rewritten.origins, answers, strict=True):
             mine = np.zeros((len(words), len(self.labels)))
             for origin, answer in zip(origins, table, strict=True):
@@ -160,12 +195,13 @@ class Thief:
     def carriers(self, rows: Dataset) -> Words:
         """The tokens that may carry a mark in every answer of labelled rows, in the order of ``Stolen.answers``.
 
-        A word's first one where the service is a tagger, all distinct ordinary ones of a text where it is not.
+        A word's first one where the service is a tagger. Of a text all distinct ordinary ones, or the one that the
+        mark's rule picks, as far as the thief can know it.
         """
         questions: list[Question] = questions_of(rows.select_columns(self.columns).to_dict(), self.columns)
-        encoding = tokenize(self.tokenizer, questions, Cut(min(self.recipe.max_length, self._limit)))
-        special = set(self.tokenizer.all_special_ids)
+        encoding = tokenize(self.tokenizer, questions, self.service_cut, padding=not self.by_word)
         if self.by_word:
+            special = set(self.tokenizer.all_special_ids)
             places = places_of_words(questions, encoding, ())
             firsts = [
                 [] if place is None or ids[place] in special else [ids[place]]
@@ -173,16 +209,32 @@ class Thief:
                 for place in row
             ]
         else:
-            firsts = [sorted(set(ids) - special) for ids in encoding["input_ids"]]
+            inputs = {name: torch.tensor(encoding[name]) for name in encoding}
+            there = self.marked_tokens(inputs)
+            firsts = [ids[counts].unique().tolist() for ids, counts in zip(inputs["input_ids"], there, strict=True)]
         tokens = [row for row, there in zip(firsts, Stolen(rows).there, strict=True) if there]
         lengths = np.array([len(row) for row in tokens])
         items = np.repeat(np.arange(len(tokens)), lengths)
         token_ids = np.array([token for row in tokens for token in row], dtype=np.int64)
         return Words(items, token_ids, 1.0 / np.sqrt(lengths[items]), len(tokens))
 
+    def marked_tokens(self, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        """Which tokens of a batch the mark of an answer depends on, as far as the thief can know it.
+
+        All ordinary ones, or of a text the one that the mark's rule picks.
+        """
+        query = Query(inputs["input_ids"], inputs["attention_mask"], inputs.get("token_type_ids"))
+        view = view_tokens(self.shadow, query)
+        if self.by_word or self.shadow.mark != "cosine":
+            return view.ordinary
+        picked, _ = hashed_tokens(self.shadow, query, view)
+        return view.ordinary & (query.input_ids == picked[:, None])
+
     @property
-    def _limit(self) -> int:
-        return min(int(getattr(self.tokenizer, "model_max_length", 512) or 512), 512)
+    def service_cut(self) -> Cut:
+        """Where the service cuts texts, as far as the thief can know it."""
+        longest = min(int(getattr(self.tokenizer, "model_max_length", None) or _LONGEST), _LONGEST)
+        return recorded_cut(self.shadow.settings) or Cut(longest)
 
     # -- what it makes more than once
 
@@ -222,6 +274,8 @@ class Thief:
         self, rows: Dataset, start: Student | None = None, recipe: Recipe | None = None, seed: int | None = None
     ) -> Student:
         """A student of labelled rows, new unless one is given to go on with."""
+        if not len(rows):
+            raise DatasetError("nothing is left for a student to learn from; ask about more texts, or drop fewer")
         recipe, seed = recipe or self.recipe, self.seed if seed is None else seed
         student = start or self.new_student(seed)
         with tempfile.TemporaryDirectory() as scratch:

@@ -392,7 +392,7 @@ def _row(name: str, record: Record, reference: float, level: float) -> Rehearsal
 
 
 def _z(tested: Record) -> float:
-    return (tested["scores"] if "scores" in tested else tested["labels"])["z"]
+    return float((tested["scores"] if "scores" in tested else tested["labels"])["z"])
 
 
 def _why_untested(record: Record) -> str:

@@ -12,6 +12,7 @@ from datasets import Dataset, concatenate_datasets
 
 from ..asking.labelling import LABELS, label_with_teacher
 from ..asking.models import PROTECTED
+from ..asking.near_duplicates import texts_in_common
 from ..asking.options import AskingOptions
 from ..detection.probe import Probe, are_labels_alone
 from ..detection.probing import probe_suspect
@@ -30,6 +31,7 @@ from .tilt_traffic import throwaway_key
 
 NOTHING, INNOCENT, BASELINE = "nothing", "innocent", "baseline"  # jobs that others are compared with
 FORGERY = "forgery"
+MANY = 0.25  # of the texts that a thief has: so many that near-duplicates are variants of are tested, too
 LOGGED_AT_MOST = 3  # times as many texts of a log are tested as the thief has; which, does not depend on answers
 _BOTH = Corrections(looks=2)  # scores and labels are two looks, of which the better one counts
 
@@ -162,23 +164,37 @@ class Bench:
     # -- what the owner finds
 
     def _examine(self, student: Student, logged: Dataset, attack: Attack | None) -> Record:
+        common = self._in_common(logged)
         logged = logged.select(range(min(len(logged), LOGGED_AT_MOST * len(self.queries))))
         texts = logged.select_columns([name for name in logged.column_names if not name.startswith("teacher_")])
         draws = self.label_kind == "hard" and MARKS.get(self.key.mark).draws(self.key.settings)
         log = self._probe(student, texts, logged=logged[LABELS][:] if draws else None)
         unseen = self._probe(student, self.unseen, gold=self.unseen_gold)
-        refused: Record = {}
+        more: Record = {}
         if attack is not None and attack.changes_what_is_served:
             rng = np.random.default_rng(self.seed)
             log, unseen = answering(log, attack, rng), answering(unseen, attack, rng)
             n_refused = int((~log.suspect.any(1)).sum())
-            refused = {"refused": round(n_refused / len(log.suspect), 4)}
+            more["refused"] = round(n_refused / len(log.suspect), 4)
+        on_log = tested(answered(log), self.key)
+        if common is not None:
+            more["in_common"] = tested(answered(self._probe(student, common)), self.key)
+            best = min(on_log["log10_bound"], more["in_common"]["log10_bound"])
+            on_log["log10_bound"] = round(_BOTH.correct(best), 3)
         return {
             "accuracy": round(self._accuracy(unseen), 3),
-            "log": tested(answered(log), self.key),
+            "log": on_log,
             "unseen": tested(answered(dataclasses.replace(unseen, gold=None)), self.key),
-            **refused,
+            **more,
         }
+
+    def _in_common(self, logged: Dataset) -> Dataset | None:
+        """The texts that near-duplicates of a log are variants of, if these are many."""
+        columns = self.queries.column_names
+        if len(logged) < 2 * len(self.queries) or not set(columns) <= set(logged.column_names):
+            return None  # no thief asks variants who asks so little, and of token ids no words are known
+        common = texts_in_common(logged, task=self.key.task, text_columns=columns)
+        return common if len(common) >= MANY * len(self.queries) else None
 
     def _probe(self, student: Student, texts: Dataset, *, gold: Any = None, logged: Any = None) -> Probe:
         options: Any = {"suspect_tokenizer": student.tokenizer, **self.asking}

@@ -160,7 +160,12 @@ def attack_named(name: str, error: Any = InvalidInputError) -> Attack:
 
 def single_answer_attack(name: str) -> Attack:
     """The registered attack of this name, if it changes answers one by one."""
-    attack = attack_named(name, ConfigurationError)
+    if name not in ATTACKS:
+        raise ConfigurationError(
+            f"there is no attack {name!r}; choose one of {single_answer_attacks()}; "
+            "drw_hf.extraction.attacks.register_attack adds one of yours"
+        )
+    attack = attack_named(name)
     if not attack.changes_single_answers:
         raise ConfigurationError(
             f"the attack {name!r} does more than change answers one by one, which is all that training can do for "

@@ -1,11 +1,14 @@
 """Forgeries: a customer or a cheating owner wants somebody else to look like a thief."""
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import numpy as np
 import torch
 from datasets import Dataset
 
-from ..recovery import Recovered, recover
+from ...errors import InvalidInputError
+from ..recovery import DAMPING, leans_of, recover
 from ..stolen import Stolen
 from ..students import Student
 from .base import SOFT_ONLY, Attack, Stage, register_attack
@@ -26,30 +29,33 @@ class Forgery(Attack):
 
 
 class Framed(torch.nn.Module):
-    """A model onto whose scores a table is put: a number per token and class, as a mark does."""
+    """A model onto whose scores a table is put: a number per token and class, as a mark does.
 
-    def __init__(self, model: Any, found: Recovered, vocabulary: int, special_ids: list[int], by_word: bool) -> None:
+    ``tokens_of(inputs)`` says which tokens count, as a mask of the shape of ``input_ids``; all of a text share in its
+    answer, each once. With ``top_alone`` the best class is moved and no other.
+    """
+
+    table: torch.Tensor
+
+    def __init__(
+        self, model: Any, table: np.ndarray, tokens_of: Callable[[Any], torch.Tensor], by_word: bool, top_alone: bool
+    ) -> None:
         super().__init__()
-        self.model, self.config, self.by_word = model, model.config, by_word
-        table = torch.zeros(vocabulary, found.shifts.shape[1])
-        table[torch.from_numpy(found.token_ids)] = torch.from_numpy(found.shifts).float()
-        ordinary = torch.ones(vocabulary, dtype=torch.bool)
-        ordinary[special_ids] = False
-        self.register_buffer("table", table * ordinary[:, None])
-        self.register_buffer("ordinary", ordinary)
+        self.model, self.config, self.tokens_of = model, model.config, tokens_of
+        self.by_word, self.top_alone = by_word, top_alone
+        self.register_buffer("table", torch.from_numpy(table).float())
 
     def forward(self, **inputs: Any) -> Any:
         """The model's outputs with moved logits."""
-        outputs, ids = self.model(**inputs), inputs["input_ids"]
+        outputs, ids, there = self.model(**inputs), inputs["input_ids"], self.tokens_of(inputs)
         if self.by_word:
-            outputs.logits = outputs.logits + self.table[ids]
-            return outputs
-        attended = inputs.get("attention_mask", torch.ones_like(ids)).bool() & self.ordinary[ids]
-        shifts = []
-        for row, there in zip(ids, attended, strict=True):
-            distinct = row[there].unique()
-            shifts.append(self.table[distinct].sum(0) / max(len(distinct), 1) ** 0.5)
-        outputs.logits = outputs.logits + torch.stack(shifts)
+            shifts = self.table[ids] * there.unsqueeze(-1)
+        else:
+            distinct = [row[counts].unique() for row, counts in zip(ids, there, strict=True)]
+            shifts = torch.stack([self.table[row].sum(0) / max(len(row), 1) ** 0.5 for row in distinct])
+        if self.top_alone:
+            shifts = shifts * (outputs.logits == outputs.logits.amax(-1, keepdim=True))
+        outputs.logits = outputs.logits + shifts
         return outputs
 
 
@@ -65,10 +71,17 @@ class FrameInnocent(Forgery):
 
     def train(self, rows: Dataset, thief: "Thief") -> Student:
         """The innocent model, framed."""
-        found = recover(thief.carriers(rows), Stolen(rows).answers)
-        innocent, special = thief.innocent(), list(thief.tokenizer.all_special_ids)
-        vocabulary = max(len(thief.tokenizer), int(found.token_ids.max()) + 1)
-        return innocent.with_model(Framed(innocent.model, found, vocabulary, special, thief.by_word))
+        innocent = thief.innocent()
+        if innocent.tokenizer.get_vocab() != thief.tokenizer.get_vocab():
+            raise InvalidInputError(
+                "the table that was recovered is one of the service's tokens, and the innocent model reads others; "
+                "let students start from a model with the service's tokenizer"
+            )
+        words, answers, vocabulary = thief.carriers(rows), Stolen(rows).answers, thief.shadow.vocab_size
+        one_class = thief.shadow.mark == "cosine"
+        found = leans_of(answers, words, DAMPING) if one_class else recover(words, answers)
+        table, by_word = found.table(vocabulary), thief.by_word
+        return innocent.with_model(Framed(innocent.model, table, thief.marked_tokens, by_word, one_class))
 
 
 @register_attack

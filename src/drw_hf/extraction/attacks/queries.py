@@ -10,7 +10,7 @@ from datasets import Dataset
 from ...asking.questions import tokenize
 from ...keys.choices import LabelKind
 from ..rewriting import Rewritten, neighbours_of
-from ..stolen import Stolen, answers_in, certain
+from ..stolen import answers_in, certain
 from .base import SENTENCES, Attack, register_attack
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def merged(answers: Sequence[Sequence[np.ndarray]], label_kind: LabelKind) -> li
 
 def _together(tables: np.ndarray, label_kind: LabelKind) -> np.ndarray:
     """Tables (rounds, n, m) as one."""
-    m, there = tables.shape[2], tables.any(2)
+    m, there = tables.shape[2], np.asarray(tables.any(axis=2))
     if label_kind == "hard":
         labels = np.where(there, tables.argmax(2), -1)
         most = [Counter(row[row >= 0].tolist()).most_common(1) for row in labels.T]
@@ -40,7 +40,7 @@ def _together(tables: np.ndarray, label_kind: LabelKind) -> np.ndarray:
     logs = np.log(np.maximum(tables, _LEAST)) * there[:, :, None]
     means = logs.sum(0) / np.maximum(there.sum(0), 1)[:, None]
     shares = np.exp(means - means.max(1, keepdims=True))
-    return shares / shares.sum(1, keepdims=True) * there.any(0)[:, None]
+    return shares / shares.sum(1, keepdims=True) * np.asarray(there.any(axis=0))[:, None]
 
 
 class Rewriting(Attack):
@@ -54,7 +54,10 @@ class Rewriting(Attack):
 
     def ask(self, thief: "Thief") -> Dataset:
         """The thief's own texts, with what was answered to the others."""
-        answers = [thief.ask_rewritten(self.rewrite(number, thief)) for number in range(self.variants)]
+        answers = [
+            thief.ask_rewritten(*(self.rewrite(number, side) for side in thief.sides))
+            for number in range(self.variants)
+        ]
         return thief.rows(merged(answers, thief.label_kind))
 
 
@@ -122,51 +125,105 @@ for _variants in (3, 10):
 
 @register_attack
 class Spellings(Rewriting):
-    """Asks each text in four spellings (capitals, full-width letters, swapped letters, accents) and averages."""
+    """Asks each text in four spellings that are other tokens (case, accents, look-alikes, typing errors)."""
 
     name, variants, questions, knows = "spellings", 4, 4.0, "that words carry the mark"
 
     def rewrite(self, number: int, thief: "Thief") -> Rewritten:
-        """Every word in another spelling: other token ids, if the tokenizer does not undo it."""
-        rng = thief.rng(5)
-        return Rewritten.of(thief.words, lambda _, word: [respelt(word, number, rng)])
+        """Every word as it is, or in one of the spellings that the public tokenizer reads as other tokens."""
+        if number == 0:
+            return Rewritten.between((), thief.words)
+        found = respellings(thief.vocabulary, thief.tokenizer)
+
+        def spelt(_: int, word: str) -> list[str] | None:
+            return [found[word][(number - 1) % len(found[word])]] if found[word] else None
+
+        return Rewritten.of(thief.words, spelt)
 
 
-def respelt(word: str, how: int, rng: np.random.Generator) -> str:
-    """A word in capitals (0), full-width letters (1), with two letters swapped (2), or with an accent (3)."""
-    if how == 0:
-        return word.upper()
-    if how == 1:
-        return "".join(chr(ord(letter) + 0xFEE0) if "!" <= letter <= "~" else letter for letter in word)
-    if len(word) < 4 or not word.isalpha():
-        return word
-    place = int(rng.integers(1, len(word) - 2))
-    if how == 2:
-        return word[:place] + word[place + 1] + word[place] + word[place + 2 :]
-    return f"{word[: place + 1]}\u0301{word[place + 1 :]}"
+def respellings(words: Sequence[str], tokenizer: Any, most: int = 3) -> dict[str, list[str]]:
+    """Of every word other spellings, as like it as there are, each with a first token of its own.
+
+    Of a tokenizer that undoes capitals and accents they are typing errors; of one that knows whole words alone, none.
+    """
+    candidates = [(word, spelling) for word in words for spelling in spellings_of(word)]
+    read = tokenizer([f" {spelling}" for _, spelling in candidates] or [""], add_special_tokens=False)["input_ids"]
+    unknown = tokenizer.unk_token_id
+    seen: dict[str, set[int]] = {word: set() for word in words}
+    found: dict[str, list[str]] = {word: [] for word in words}
+    for (word, spelling), ids in zip(candidates, read, strict=False):
+        if not ids or (unknown in ids and spelling != word) or ids[0] in seen[word] or len(found[word]) == most:
+            continue
+        seen[word].add(ids[0])
+        if spelling != word:
+            found[word].append(spelling)
+    return found
+
+
+def spellings_of(word: str) -> list[str]:
+    """A word as it is, and in other spellings, those that change it least first."""
+    made = [word, word.lower(), word.capitalize(), word.upper(), word.swapcase()]
+    if len(word) > 2 and word.isalpha():
+        middle = len(word) // 2
+        made += [word[:place] + word[place + 1] + word[place] + word[place + 2 :] for place in (middle, middle - 1)]
+        made += [word[:middle] + word[middle] + word[middle:], word[:middle] + word[middle + 1 :]]
+        made += [f"{word[:middle]}-{word[middle:]}", f"{word[0]}\u0301{word[1:]}"]
+    made += [word.translate(_LOOK_ALIKES), word.translate(_FULL_WIDTH)]
+    return list(dict.fromkeys(made))
+
+
+_LOOK_ALIKES = str.maketrans(
+    "aceopxyABCEHKMOPTX",
+    "\u0430\u0441\u0435\u043e\u0440\u0445\u0443\u0410\u0412\u0421\u0415\u041d\u041a\u041c\u041e\u0420\u0422\u0425",
+)
+_FULL_WIDTH = {letter: letter + 0xFEE0 for letter in range(ord("!"), ord("~") + 1)}
 
 
 @register_attack
 class NeutralSuffix(Attack):
-    """Asks with 40 words behind each text, the same for all, and takes off what these add."""
+    """Asks with neutral words behind each text, up to 40, the same for all, and takes off what these add."""
 
-    name, stage, tasks, n_words, questions = "suffix", "queries", SENTENCES, 40, 2.0
+    name, stage, tasks, questions = "suffix", "queries", SENTENCES, 2.1
+    sizes, agreeing = (40, 20, 10, 5), 0.9
     knows = "that a text's words share the mark"
 
     def ask(self, thief: "Thief") -> Dataset:
-        """With the suffix the mark is nearly the same for all texts; it is taken off by matching the classes' shares.
+        """The mark is then more alike for all texts, and is taken off by matching the shares of classes.
 
-        The shares are those of plain answers, over which the marks of many texts cancel out. Labels have no scores to
-        take anything off, and stay.
+        The shares are those of plain answers, over which the marks of many texts cancel out. The same answers say
+        which words are neutral, and how many of them a text bears until it is answered otherwise: some texts are asked
+        with each number. Labels have no scores to take anything off, and stay.
         """
-        counts = Counter(word for row in thief.words for word in row)
-        pool = sorted(word for word, count in counts.items() if 2 <= count) or thief.vocabulary
-        suffix = [str(word) for word in thief.rng(6).permutation(pool)[: self.n_words]]
-        answers = thief.ask_rewritten(Rewritten.between((), thief.words, suffix))
         plain = thief.ask(thief.texts)
-        if thief.label_kind == "soft":
-            answers = list(shifted_to(np.stack(answers), Stolen(plain).answers.mean(0)))
-        return thief.rows(answers)
+        said = np.stack(answers_in(plain))
+        words = neutral_words(thief.words, said, self.sizes[0])
+        sample = range(0, len(thief.texts), max(10, len(thief.texts) // 100))
+        for size in self.sizes:
+            tried = self._asked(thief.of(sample), words[:size], said[sample])
+            if (tried.argmax(1) == said[sample].argmax(1)).mean() >= self.agreeing:
+                break
+        return thief.rows(list(self._asked(thief, words[:size], said)))
+
+    def _asked(self, thief: "Thief", suffix: Sequence[str], plain: np.ndarray) -> np.ndarray:
+        """The answers to texts with a suffix, less what it adds."""
+        before = [Rewritten.between((), side.words) for side in thief.sides[:-1]]
+        answers = np.stack(thief.ask_rewritten(*before, Rewritten.between((), thief.sides[-1].words, suffix)))
+        return shifted_to(answers, plain.mean(0)) if thief.label_kind == "soft" else answers
+
+
+def neutral_words(words: Sequence[Sequence[str]], answers: np.ndarray, n_words: int) -> list[str]:
+    """The words whose texts are answered most like all texts, as far as that is known."""
+    rows = [sorted(set(row)) for row in words]
+    distinct, columns = np.unique([word for row in rows for word in row], return_inverse=True)
+    items = np.repeat(np.arange(len(rows)), [len(row) for row in rows])
+    away = answers - answers.mean(0)
+    sums = np.zeros((len(distinct), answers.shape[1]))
+    np.add.at(sums, columns, away[items])
+    counts = np.bincount(columns, minlength=len(distinct))
+    # With what chance alone would move such a mean by.
+    doubt = np.linalg.norm(sums, axis=1) / counts + away.std() / np.sqrt(counts)
+    doubt[counts < 2] += 1e3  # last, where there are no others
+    return [str(distinct[place]) for place in np.argsort(doubt, kind="stable")[:n_words]]
 
 
 def shifted_to(probabilities: np.ndarray, shares: np.ndarray, rounds: int = 200) -> np.ndarray:
@@ -188,13 +245,18 @@ class JoinTexts(Attack):
 
     def ask(self, thief: "Thief") -> Dataset:
         """Joined texts, learnt as such; a tagger's answers go back to their own texts."""
-        pairs = [(thief.words[place], thief.words[place + 1]) for place in range(0, len(thief.words) - 1, 2)]
-        joined = thief.ask(thief.texts_of([[*first, *second] for first, second in pairs]))
+        places = range(0, len(thief.texts) - 1, 2)
+        joined = thief.ask(
+            thief.texts_of(
+                *([[*side.words[place], *side.words[place + 1]] for place in places] for side in thief.sides)
+            )
+        )
         if not thief.by_word:
             return joined
         answers: list[np.ndarray] = []
-        for (first, _), table in zip(pairs, answers_in(joined), strict=True):
-            answers += [table[: len(first)], table[len(first) :]]
+        for place, table in zip(places, answers_in(joined), strict=True):
+            end = len(thief.words[place])
+            answers += [table[:end], table[end:]]
         return thief.rows(answers, thief.texts.select(range(len(answers))))
 
 
@@ -224,7 +286,8 @@ class TypedSpecials(Rewriting):
 
     def rewrite(self, number: int, thief: "Thief") -> Rewritten:
         """Special tokens carry no mark."""
-        rng, typed = thief.rng(7), getattr(thief.tokenizer, f"{self.token}_token") or "[UNK]"
+        rng, names = thief.rng(7), (f"{self.token}_token", "eos_token")
+        typed = next((token for token in (getattr(thief.tokenizer, name) for name in names) if token), "[UNK]")
         return Rewritten.of(
             thief.words,
             lambda _, word: ([typed] if self.in_place else [word, typed]) if rng.random() < self.share else None,
@@ -248,19 +311,22 @@ class MaskedIds(Attack):
         questions: list[Any] = [
             tuple(row.values()) if len(thief.columns) > 1 else row[thief.columns[0]] for row in thief.texts
         ]
-        encoding = tokenize(thief.tokenizer, questions, thief.recipe.max_length)
+        encoding = tokenize(thief.tokenizer, questions, thief.service_cut)
         special = set(thief.tokenizer.all_special_ids)
         masks = [
             [int(token in special or rng.random() >= self.share) for token in row] for row in encoding["input_ids"]
         ]
-        names = [name for name in ("input_ids", "token_type_ids") if name in encoding]
-        rows = Dataset.from_dict({**{name: encoding[name] for name in names}, "attention_mask": masks})
+        ids = {name: encoding[name] for name in ("input_ids", "token_type_ids") if name in encoding}
         # The owner's log shows what the model read.
-        shown = [
-            [token for token, one in zip(ids, mask, strict=True) if one]
-            for ids, mask in zip(rows["input_ids"], masks, strict=True)
-        ]
-        return thief.rows(answers_in(thief.ask(rows, logged_as=Dataset.from_dict({"input_ids": shown}))))
+        shown = {
+            name: [
+                [one for one, kept in zip(row, mask, strict=True) if kept]
+                for row, mask in zip(rows, masks, strict=True)
+            ]
+            for name, rows in ids.items()
+        }
+        asked = Dataset.from_dict({**ids, "attention_mask": masks})
+        return thief.rows(answers_in(thief.ask(asked, logged_as=Dataset.from_dict(shown))))
 
 
 @register_attack
@@ -282,9 +348,11 @@ class WordSalad(Attack):
 
     def ask(self, thief: "Thief") -> Dataset:
         """As many texts of as many words, each drawn by its frequency."""
-        rng, pool = thief.rng(9), [word for row in thief.words for word in row]
-        return thief.ask(
-            thief.texts_of(
-                [[pool[int(one)] for one in rng.integers(len(pool), size=max(1, len(row)))] for row in thief.words]
-            )
-        )
+        rng = thief.rng(9)
+        return thief.ask(thief.texts_of(*(salad(side.words, rng) for side in thief.sides)))
+
+
+def salad(words: Sequence[Sequence[str]], rng: np.random.Generator) -> list[list[str]]:
+    """As many texts of as many words, each drawn from all of them; of none one word, for there is no text without."""
+    pool = [word for row in words for word in row]
+    return [[pool[int(one)] for one in rng.integers(len(pool), size=max(1, len(row)))] for row in words]

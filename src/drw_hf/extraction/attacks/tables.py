@@ -9,8 +9,7 @@ import numpy as np
 import torch
 
 from ...asking.words import Words
-from ..least_squares import word_effects
-from ..recovery import moved, recover
+from ..recovery import DAMPING, leaning, leans_of, moved, recover
 from ..stolen import Stolen, certain
 from .base import SOFT_ONLY, TAGGERS, Attack, register_attack
 
@@ -49,7 +48,7 @@ class DropUncertain(Attack):
             table = np.atleast_2d(answer)
             best = np.sort(table, axis=1)[:, -2:]
             sure = (best[:, 1] - best[:, 0] >= self.within)[:, None] * certain(table.argmax(1), table.shape[1])
-            kept.append((sure * table.any(1)[:, None]).reshape(answer.shape))
+            kept.append((sure * table.any(axis=1, keepdims=True)).reshape(answer.shape))
         return thief.rows(kept, rows.select_columns(thief.columns))
 
 
@@ -62,30 +61,20 @@ class Debias(Attack):
     def change(self, rows: "Dataset", thief: "Thief") -> "Dataset":
         """Answers that no longer lean with their words."""
         stolen = Stolen(rows)
-        return stolen.replaced(
-            without_lean(stolen.answers, thief.carriers(rows), damping=0.0 if thief.by_word else 1.0)
-        )
+        return stolen.replaced(without_lean(stolen.answers, thief.carriers(rows)))
 
 
-def without_lean(probabilities: np.ndarray, words: Words, damping: float) -> np.ndarray:
+def without_lean(probabilities: np.ndarray, words: Words) -> np.ndarray:
     """Answers whose log-odds of the top class have the same mean for every word.
 
     The log-odds, less their mean over answers with the same top class, are fitted by one number per (word, top
-    class), each divided by √n in an answer with n words; what was fitted is taken off. With one word per answer and no
-    damping, each (word, top class) group's mean moves to the class's mean. The other classes share the rest as before.
+    class), each divided by √n in an answer with n words; what was fitted is taken off. With one word per answer each
+    (word, top class) group's mean moves to the class's mean; with many the fit is damped, for it would explain all.
+    The other classes share the rest as before.
     """
-    n, m = probabilities.shape
-    top = probabilities.argmax(axis=1)
-    p = probabilities[np.arange(n), top].clip(_LEAST, 1 - _LEAST)
-    log_odds = np.log(p) - np.log1p(-p)
-    means = np.bincount(top, log_odds, m) / np.bincount(top, minlength=m).clip(1)
-    pairs = Words(words.probes, words.token_ids * m + top[words.probes], words.shares, words.n_probes)
-    distinct, effects = word_effects(pairs, (log_odds - means[top])[:, None], damping)
-    lean = pairs.sums(lambda wanted: effects[np.searchsorted(distinct, wanted)])[:, 0]
-    straight = 1.0 / (1.0 + np.exp(lean - log_odds))
-    changed = probabilities * ((1.0 - straight) / (1.0 - p))[:, None]
-    changed[np.arange(n), top] = straight
-    return changed / changed.sum(axis=1, keepdims=True)
+    damping = 0.0 if words.counts.max(initial=0) <= 1 else 1.0
+    leans = leans_of(probabilities, words, damping)
+    return leaning(probabilities, -leans.of(words, probabilities.argmax(axis=1)))
 
 
 @register_attack
@@ -138,6 +127,10 @@ class SubtractTable(Attack):
         own = None
         if self.with_gold:
             own = Stolen(thief.answers_of(thief.innocent(), rows.select_columns(thief.columns))).table[stolen.there]
+        if thief.shadow.mark == "cosine":
+            leans = leans_of(stolen.answers, words, DAMPING, own)
+            lean = leans.of(words, stolen.answers.argmax(axis=1))
+            return stolen.replaced(leaning(stolen.answers, -self.times * lean))
         found = recover(words, stolen.answers, own)
         return stolen.replaced(moved(stolen.answers, -self.times * found.of(words)))
 
@@ -145,6 +138,7 @@ class SubtractTable(Attack):
 register_attack(SubtractTable(1.0))
 register_attack(SubtractTable(3.0))
 register_attack(SubtractTable(1.0, with_gold=True))
+register_attack(SubtractTable(3.0, with_gold=True))
 
 
 # -- recovery attacks of the literature, with shadow marks: a student of the answers is the thief's own model, which it
@@ -157,7 +151,7 @@ def shadow_pairs(rows: "Dataset", thief: "Thief", keys: int, most: int = 20_000)
     texts = thief.texts
     clean, marked = Stolen(thief.answers_of(model, texts)), []
     for _ in range(keys):
-        marked.append(Stolen(thief.marked_by(thief.new_key(), model.model, texts)).answers)
+        marked.append(Stolen(thief.marked_by(thief.new_key(), model, texts)).answers)
     before, after = np.tile(clean.answers, (keys, 1)), np.concatenate(marked)
     chosen = thief.rng(1).permutation(len(before))[:most]
     return before[chosen], after[chosen]
@@ -179,9 +173,10 @@ class LearnToInvert(_Shadowed):
         before, after = (torch.from_numpy(_logs(one)) for one in shadow_pairs(rows, thief, self.keys))
         m = before.shape[1]
         torch.manual_seed(thief.seed)
-        network = torch.nn.Sequential(torch.nn.Linear(m, 128), torch.nn.ReLU(), torch.nn.Linear(128, m))
-        torch.nn.init.zeros_(network[2].weight)  # at first it leaves answers as they are
-        torch.nn.init.zeros_(network[2].bias)
+        last = torch.nn.Linear(128, m)
+        network = torch.nn.Sequential(torch.nn.Linear(m, 128), torch.nn.ReLU(), last)
+        torch.nn.init.zeros_(last.weight)  # at first it leaves answers as they are
+        torch.nn.init.zeros_(last.bias)
         optimizer = torch.optim.Adam(network.parameters(), lr=2e-3)
         target = before.softmax(-1)
         for _ in range(self.epochs):
@@ -200,19 +195,28 @@ class LearnToInvert(_Shadowed):
 class PartialBayes(_Shadowed):
     """Takes for each answer the mean of the clean ones whose shadow marks look most like it (partial Bayes)."""
 
-    name, keys, nearest, most = "partial-bayes", 3, 20, 5_000
+    name, keys, nearest, within = "partial-bayes", 3, 20, 0.01
 
     def change(self, rows: "Dataset", thief: "Thief") -> "Dataset":
-        """The expected clean answer, given the marked one."""
+        """The expected clean answer with the same top class, given the marked one."""
         stolen = Stolen(rows)
-        before, after = shadow_pairs(rows, thief, self.keys, self.most)
-        seen, clean = torch.from_numpy(_logs(after)), torch.from_numpy(before)
-        k = min(self.nearest, len(seen))
-        made = [
-            clean[torch.cdist(part, seen).topk(k, largest=False).indices].mean(1)
-            for part in torch.from_numpy(_logs(stolen.answers)).split(2000)
-        ]
-        return stolen.replaced(torch.cat(made).double().numpy())
+        before, after = (torch.from_numpy(one).float() for one in shadow_pairs(rows, thief, self.keys))
+        answers = torch.from_numpy(stolen.answers).float()
+        made, top = answers.clone(), answers.argmax(1)
+        for best in top.unique().tolist():
+            clean, marked = before[before.argmax(1) == best], after[before.argmax(1) == best]
+            if len(clean):  # else nothing is known of this class
+                made[top == best] = torch.cat(
+                    [self._expected(part, clean, marked) for part in answers[top == best].split(500)]
+                )
+        return stolen.replaced((made / made.sum(1, keepdim=True)).double().numpy())
+
+    def _expected(self, answers: torch.Tensor, clean: torch.Tensor, marked: torch.Tensor) -> torch.Tensor:
+        """The mean clean answer of the nearest marked ones, and of all that are as near as makes no difference."""
+        away = torch.cdist(answers, marked, p=1)
+        limit = away.kthvalue(min(self.nearest, len(marked)), dim=1, keepdim=True).values.clamp_min(self.within)
+        near = (away <= limit).float()
+        return near @ clean / near.sum(1, keepdim=True)
 
 
 def _logs(p: np.ndarray) -> Any:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from datasets import Dataset, concatenate_datasets
 
-from ..stolen import Stolen, answers_in
+from ..stolen import answers_in, certain, with_answers
 from ..students import Ensemble, Student, other_student
 from .base import Attack, register_attack
 from .queries import merged
@@ -67,8 +67,8 @@ class OutOfFold(Attack):
         if not self.clean:
             return thief.rows(said, rows.select_columns(thief.columns))
         kept = [
-            own * (np.atleast_2d(own).argmax(1) == np.atleast_2d(other).argmax(1)).reshape(*own.shape[:-1], 1)
-            for own, other in zip(Stolen(rows).each, said, strict=True)
+            own * (own.argmax(-1) == other.argmax(-1))[..., None]
+            for own, other in zip(answers_in(rows), said, strict=True)
         ]
         return thief.rows(kept, rows.select_columns(thief.columns))
 
@@ -82,11 +82,11 @@ class OutOfFold(Attack):
             texts = rows.select(inside).select_columns(thief.columns)
             for place, answer in zip(inside.tolist(), answers_in(thief.answers_of(student, texts)), strict=True):
                 said[place] = answer if thief.label_kind == "soft" else _as_labels(answer)
-        return thief.rows(said, rows.select_columns(thief.columns))
+        return with_answers(rows.select_columns(thief.columns), said, thief.labels, all_rows=True)
 
 
 def _as_labels(answer: np.ndarray) -> np.ndarray:
-    return (answer == answer.max(-1, keepdims=True)) * answer.any(-1, keepdims=True)
+    return certain(np.where(answer.any(-1), answer.argmax(-1), -1), answer.shape[-1])
 
 
 register_attack(OutOfFold(2))
