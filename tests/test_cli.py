@@ -34,7 +34,7 @@ from small_wheel import make_wheel
 PASSPHRASE = "seven tin whistles ünder glass"
 PAGE = Path(__file__).parents[1] / "docs" / "cli.md"
 WORDS = [f"word{number}" for number in range(900)]
-COMMANDS = "demo plan keygen protect label distill detect report verify card audit reproduce".split()
+COMMANDS = "demo plan keygen protect label distill attack detect report verify card audit reproduce".split()
 TESTED_ELSEWHERE = {"demo", "reproduce"}  # they train for long
 
 

@@ -378,6 +378,7 @@ BROKEN = {
     "an accuracy beyond all": lambda d: d.update(served=1e9),
     "a level that is none": lambda d: d.update(level=0.0),
     "settings of another type": lambda d: d["settings"].update(rows="many"),
+    "a setting that is no number": lambda d: d["settings"].update(recipe={"epochs": math.nan}),
     "no rows": lambda d: d.update(rows=[]),
     "nothing to compare with": lambda d: d["rows"].pop(0),
     "a row without its numbers": lambda d: d["rows"][1].pop("lost"),

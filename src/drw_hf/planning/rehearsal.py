@@ -296,6 +296,10 @@ def _problem(document: Mapping[str, Any]) -> str | None:
         wrong += [name for name in ("victim", "served") if not _is_share(document[name])]
     if wrong:
         return f"{', '.join(map(ascii, wrong))} is missing, unknown or of another type"
+    try:
+        json.dumps(document, allow_nan=False)
+    except ValueError:
+        return "it holds a number that is none"
     rows, innocent = document["rows"], document["innocent"]
     if not rows or rows[0].get("attack") != NOTHING:
         return f"its first row is not {NOTHING!r}"
