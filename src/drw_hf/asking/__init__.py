@@ -8,21 +8,36 @@ from huggingface_hub import InferenceClient
 from ..keys.binding import max_length_of
 from .labelling import label_with_teacher
 from .local import ModelPredictor, is_pipeline, load_predictor, pipeline_predictor
+from .log_days import Day, expire_log, merge_logs, redact_log, root_log
+from .log_lines import LogHeader, LogLine, Served
+from .log_writer import LogWriter
 from .options import AskingOptions
 from .predictor import InferenceService, Predictor, PredictorOptions, as_predictor, register_predictor
+from .query_log import LogCheck, QueryLog
 from .questions import Cut
 from .remote import CallablePredictor, ClientPredictor, RetryingPredictor
 
 __all__ = [
     "AskingOptions",
     "Cut",
+    "Day",
+    "LogCheck",
+    "LogHeader",
+    "LogLine",
+    "LogWriter",
     "Predictor",
     "PredictorOptions",
+    "QueryLog",
     "RetryingPredictor",
+    "Served",
     "as_predictor",
+    "expire_log",
     "label_with_teacher",
     "max_length_of",
+    "merge_logs",
+    "redact_log",
     "register_predictor",
+    "root_log",
 ]
 
 # What can be asked. The last is tried first: models and pipelines can be called, too.
