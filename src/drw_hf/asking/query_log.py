@@ -5,10 +5,10 @@ import heapq
 import itertools
 import logging
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 
@@ -21,12 +21,19 @@ from .log_days import Day, check_days, expired_tails
 from .log_lines import LogHeader, LogKey, LogLine, Text, asked_digest, nonce_of
 from .log_reading import Chain, chains_of, first_header
 from .log_writer import LARGEST_FILE, LogWriter
-from .questions import Question
+from .questions import Question, check_texts
 
 if TYPE_CHECKING:
     from datasets import Dataset
 
 logger = logging.getLogger(__name__)
+
+
+class Asked(NamedTuple):
+    """What was asked under a key, as questions, and what was answered: labels, or None of scores."""
+
+    questions: list[Question]
+    labels: list[Any] | None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -204,50 +211,81 @@ class QueryLog:
 
     # -- what a test needs of it
 
-    def asked_under(
-        self, key: WatermarkKey, texts: Iterable[Any] | None = None
-    ) -> tuple[list[Question], list[Any] | None]:
-        """What was asked under a key, each text once, as questions; and of hard labels what was answered.
+    def asked_under(self, key: WatermarkKey, texts: Iterable[Any] | None = None) -> Asked:
+        """What was asked under a key, each text once, and of hard labels what was answered.
 
         ``texts`` are for lines whose text was taken out: each must be in the log. Every line is checked to have been
         written by somebody who held the key.
         """
-        log_key = LogKey.of(key)
+        return self.asked_under_each({"": key}, texts)[""]
+
+    def asked_under_each(
+        self, keys: Mapping[str, WatermarkKey], texts: Iterable[Any] | None = None
+    ) -> dict[str, Asked]:
+        """The same for several keys, by the names they are given here; the log is read once."""
+        names = {key.commitment(): name for name, key in keys.items()}
+        log_keys = {commitment: LogKey.of(keys[name]) for commitment, name in names.items()}
         # A text comes back with the same answer, and of answers that share a draw the first counts.
-        first: dict[str, tuple[LogHeader, LogLine]] = {}
-        for header, line in self.select(key=log_key.commitment)._read():
-            if line.text is not None and asked_digest(nonce_of(log_key, line.text), line.text) != line.asked:
+        first: dict[str, dict[str, tuple[LogHeader, LogLine]]] = {commitment: {} for commitment in names}
+        for header, line in self._read():
+            if line.key not in names:
+                continue
+            if (
+                line.text is not None
+                and asked_digest(nonce_of(log_keys[line.key], line.text), line.text) != line.asked
+            ):
                 raise QueryLogError(
                     f"line {line.n} of the chain {header.chain} says that it was answered under the key "
-                    f"{key.fingerprint}, and was not written with it: somebody else put it there; restore the log"
+                    f"{line.key[:16]}, and was not written with it: somebody else put it there; restore the log"
                 )
-            first.setdefault(line.asked, (header, line))
-        if not first:
-            raise QueryLogError(
-                f"the log in {self.folder} holds nothing that was answered under the key {key.fingerprint}"
-                f"{self._chosen()}; give the key that was served then (of a ring the user's, in that epoch)"
-            )
+            first[line.key].setdefault(line.asked, (header, line))
+        asked = {}
+        for commitment, lines in first.items():
+            if not lines:
+                raise QueryLogError(
+                    f"the log in {self.folder} holds nothing that was answered under the key {commitment[:16]}"
+                    f"{self._chosen()}; give the key that was served then (of a ring the user's, in that epoch)"
+                )
+            name = names[commitment]
+            asked[name] = self._asked(lines, keys[name], log_keys[commitment], texts)
+        return asked
+
+    def _asked(
+        self,
+        lines: dict[str, tuple[LogHeader, LogLine]],
+        key: WatermarkKey,
+        log_key: LogKey,
+        texts: Iterable[Any] | None,
+    ) -> Asked:
+        by_word = key.task == "token-classification"
         if texts is None:
-            missing = sum(line.text is None for _, line in first.values())
+            missing = sum(line.text is None for _, line in lines.values())
             if missing:
                 raise QueryLogError(
-                    f"of {missing:,} of the {len(first):,} texts in the log in {self.folder} there are digests "
+                    f"of {missing:,} of the {len(lines):,} texts in the log in {self.folder} there are digests "
                     "alone; give the texts too (texts=): they are checked against the digests"
                 )
-            found = [(line.text, header, line) for header, line in first.values() if line.text is not None]
+            found = [(line.text, header, line) for header, line in lines.values() if line.text is not None]
         else:
-            by_word = key.task == "token-classification"
-            asked = (" ".join(text) if by_word and not isinstance(text, str) else text for text in texts)
-            found = _matched(asked, first, log_key, self.folder)
-        questions = [_question(text) for text, _, _ in found]
-        if key.task == "token-classification":
-            questions = [question.split() if isinstance(question, str) else question for question in questions]
+            texts = list(texts)
+            check_texts(texts, "texts", range(len(texts)))
+            texts = [" ".join(text) if by_word and not isinstance(text, str) else text for text in texts]
+            found = _matched(texts, lines, log_key, self.folder)
         for header in {id(header): header for _, header, _ in found}.values():
             if tuple(header.labels) != tuple(key.labels) or header.task != key.task:
                 raise QueryLogError(f"the log in {self.folder} is of another task or other labels than the key's")
+        pairs = [one for one in found if not isinstance(one[0], str)]
+        if pairs and len(pairs) < len(found):
+            alone = [one for one in found if isinstance(one[0], str)]
+            logger.warning("the log holds %d texts and %d pairs, and one kind is tested", len(alone), len(pairs))
+            found = max(alone, pairs, key=len)
+        questions: list[Question] = [
+            (text.split() if by_word else text) if isinstance(text, str) else (text[0], text[1])
+            for text, _, _ in found
+        ]
         if any(header.label_kind == "soft" for _, header, _ in found):
-            return questions, None
-        return questions, [line.answered for _, _, line in found]
+            return Asked(questions, None)
+        return Asked(questions, [line.answered for _, _, line in found])
 
     # -- inside
 
@@ -288,12 +326,8 @@ def _moment(value: str | date | datetime, name: str) -> str:
     return moment.isoformat(timespec="microseconds")
 
 
-def _question(text: Text | None) -> Question:
-    return (text[0], text[-1]) if isinstance(text, list) and len(text) == 2 else str(text)
-
-
 def _matched(
-    texts: Iterable[Any], first: dict[str, tuple[LogHeader, LogLine]], key: LogKey, folder: Path
+    texts: Sequence[Any], first: dict[str, tuple[LogHeader, LogLine]], key: LogKey, folder: Path
 ) -> list[tuple[Text, LogHeader, LogLine]]:
     """The lines of texts that were given again."""
     found: dict[str, tuple[Text, LogHeader, LogLine]] = {}
@@ -315,8 +349,7 @@ def _matched(
             len(first),
             len(found),
         )
-    in_order = sorted(found.values(), key=lambda one: one[2].at)
-    return in_order
+    return [found[digest] for digest in first if digest in found]  # as they were asked
 
 
 def _check_answer(header: LogHeader, line: LogLine) -> None:
