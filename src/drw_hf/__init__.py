@@ -40,7 +40,7 @@ __all__ = [
     "p_snr",
 ]
 
-_PACKAGES = "asking detection errors evidence extraction hub keys metrics planning tracing watermark".split()
+_PACKAGES = "asking detection errors evidence extraction hub keys metrics planning serving tracing watermark".split()
 
 __getattr__, __dir__ = lazy(
     __name__,

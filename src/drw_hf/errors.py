@@ -89,6 +89,10 @@ class LogNotWrittenError(DrwError, OSError):
     """A query log cannot be added to: the disk is full, or the folder is not writable. Nothing may be served then."""
 
 
+class ServiceFailedError(DrwError, RuntimeError):
+    """A service did not start; its processes said why."""
+
+
 class FileNotWrittenError(DrwError, OSError):
     """A result, a probe or a report could not be written; what was there before is still there."""
 

@@ -122,9 +122,12 @@ class LogWriter:
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._waiting or self._closed)
-                batch, self._waiting = self._waiting, []
-                if not batch:
+                if not self._waiting:
                     return
+                batch, self._waiting = self._waiting, []
+            batch = [one for one in batch if one[1].set_running_or_notify_cancel()]  # whoever gave up is not logged
+            if not batch:
+                continue
             try:
                 self._write([entry for entries, _ in batch for entry in entries])
             except Exception as error:  # whatever it was, nobody may be answered

@@ -23,6 +23,7 @@ from . import (
     report,
     reproduce,
     ring,
+    serve,
     verify,
 )
 from .output import Commands
@@ -77,6 +78,7 @@ for _command in (  # as --help lists them
     plan.plan,
     keygen.keygen,
     protect.protect,
+    serve.serve,
     label.label,
     distill.distill,
     detect.detect,
