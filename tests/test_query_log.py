@@ -569,7 +569,10 @@ def test_an_answer_that_is_none_is_refused(tmp_path, key, answered):
         list(log.lines())
 
 
-@pytest.mark.parametrize("answered", [[0.5], [0.5, "0.5"], [0.9, 0.9], [float("nan"), 0.5], [10**400, 0], "negative", None], ids=str)
+NO_SCORES = [[0.5], [0.5, "0.5"], [0.9, 0.9], [float("nan"), 0.5], [10**400, 0], "negative", None]
+
+
+@pytest.mark.parametrize("answered", NO_SCORES, ids=range(len(NO_SCORES)))
 def test_scores_that_are_none_are_refused(tmp_path, key, answered):
     log = write(tmp_path / "log", key, [Served("dull", answered)], label_kind="soft")
     with pytest.raises(QueryLogError, match="holds no answer"):

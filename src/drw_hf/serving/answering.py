@@ -62,6 +62,7 @@ class Answerer:
         asked = ModelPredictor(model, tokenizer, PredictorOptions())  # cuts texts as the key records
         self.cut, self.max_length = asked.cut, asked.max_length
         self.task, self.labels, self.label_kind = asked.task, asked.labels, model.config.label_kind
+        self._are_rounded = bool(model.config.digits) or self.label_kind == "hard"
         self._inputs = [name for name in tokenizer.model_input_names if name != "special_tokens_mask"]
         self._device = next(parameter.device for parameter in model.parameters())
         self._pipeline = None
@@ -102,7 +103,7 @@ class Answerer:
             logits = self.model(**inputs).logits
         if self._pipeline is not None:
             return [self._of_words(job, row, encoding, logits) for row, job in enumerate(jobs)]
-        scores = in_json(logits.float().softmax(-1).cpu().numpy())
+        scores = in_json(logits.float().softmax(-1).cpu().numpy(), self._are_rounded)
         return [self._of_text(job, its) for job, its in zip(jobs, scores, strict=True)]
 
     def _of_text(self, job: Job, scores: list[float]) -> Answer:
@@ -114,14 +115,15 @@ class Answerer:
     def _of_words(self, job: Job, row: int, encoding: Any, logits: torch.Tensor) -> Answer:
         assert self._pipeline is not None and isinstance(job.text, str)
         there = encoding["attention_mask"][row].bool()
-        its = {"logits": logits[row].float().cpu()[there][None], "sentence": job.text}
+        its: dict[str, Any] = {"logits": logits[row].float().cpu()[there][None], "sentence": job.text}
         for name in ("input_ids", "offset_mapping", "special_tokens_mask"):
             its[name] = encoding[name][row][there][None]
         given = job.parameters
         strategy = AggregationStrategy(given.get("aggregation_strategy", "none"))
         found = self._pipeline.postprocess([its], strategy, given.get("ignore_labels"))
         public = [
-            {name: in_json(value) if name == "score" else value for name, value in entity.items()} for entity in found
+            {name: in_json(value, self._are_rounded) if name == "score" else value for name, value in entity.items()}
+            for entity in found
         ]
         probabilities = its["logits"][0].softmax(-1).numpy()
         spans = its["offset_mapping"][0].tolist()
@@ -134,7 +136,9 @@ class Answerer:
                 continue
             best = int(probabilities[first].argmax())
             label = self.labels[best]
-            answered.append(label if self.label_kind == "hard" else [label, in_json(probabilities[first, best])])
+            answered.append(
+                label if self.label_kind == "hard" else [label, in_json(probabilities[first, best], self._are_rounded)]
+            )
         return Answer(public, Served(job.text, answered, job.user))
 
 
@@ -146,8 +150,11 @@ def first_in(word: tuple[int, int], spans: list[list[int]], ordinary: list[bool]
     return None
 
 
-def in_json(scores: Any) -> Any:
-    """Scores with no more digits than they have: 0.973, and not 0.9729999899864197."""
+def in_json(scores: Any, are_rounded: bool = False) -> Any:
+    """Scores with no more digits than they have: 0.973, and not 0.9729999899864197.
+
+    Of those that the mark rounds, the softmax of their logarithms leaves the seventh digit uncertain.
+    """
     if np.ndim(scores):
-        return [in_json(one) for one in scores]
-    return float(str(np.float32(scores)))
+        return [in_json(one, are_rounded) for one in scores]
+    return round(float(scores), 6) if are_rounded else float(str(np.float32(scores)))
