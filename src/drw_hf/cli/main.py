@@ -18,6 +18,7 @@ from . import (
     identify,
     keygen,
     label,
+    log,
     plan,
     protect,
     report,
@@ -91,3 +92,4 @@ for _command in (  # as --help lists them
 ):
     app.command()(_command)
 app.add_typer(ring.app, name="ring")
+app.add_typer(log.app, name="log")
