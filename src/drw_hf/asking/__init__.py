@@ -13,7 +13,8 @@ from .log_lines import LogHeader, LogLine, Served
 from .log_writer import LogWriter
 from .options import AskingOptions
 from .predictor import InferenceService, Predictor, PredictorOptions, as_predictor, register_predictor
-from .query_log import LogCheck, QueryLog
+from .query_log import LogCheck
+from .query_log import QueryLog as QueryLog
 from .questions import Cut
 from .remote import CallablePredictor, ClientPredictor, RetryingPredictor
 
@@ -27,7 +28,6 @@ __all__ = [
     "LogWriter",
     "Predictor",
     "PredictorOptions",
-    "QueryLog",
     "RetryingPredictor",
     "Served",
     "as_predictor",
