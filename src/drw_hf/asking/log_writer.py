@@ -14,6 +14,7 @@ from ..checks import check_choice, whole_number
 from ..errors import InvalidInputError, LogNotWrittenError
 from ..keys.choices import LABEL_KINDS, LabelKind
 from ..keys.files import fcntl
+from ..keys.frames import forgets_locals
 from ..keys.key import WatermarkKey
 from ..keys.ring import KeyRing
 from ..reading.files import MEBIBYTE
@@ -90,6 +91,7 @@ class LogWriter:
         self._thread = threading.Thread(target=self._work, name="drw-hf query log", daemon=True)
         self._thread.start()
 
+    @forgets_locals
     def append(self, served: Sequence[Served]) -> "Future[None]":
         """Add what was served; the future is done once it is on the disk, or has a :class:`LogNotWrittenError`."""
         entries = [(one, self._key_for(one.user)) for one in served]

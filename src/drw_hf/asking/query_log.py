@@ -15,6 +15,7 @@ import numpy as np
 from ..checks import are_distributions, is_number
 from ..errors import InvalidInputError, QueryLogError
 from ..keys.choices import LabelKind
+from ..keys.frames import forgets_locals
 from ..keys.key import WatermarkKey
 from ..keys.ring import KeyRing
 from .log_days import Day, check_days, expired_tails
@@ -219,6 +220,7 @@ class QueryLog:
         """
         return self.asked_under_each({"": key}, texts)[""]
 
+    @forgets_locals
     def asked_under_each(
         self, keys: Mapping[str, WatermarkKey], texts: Iterable[Any] | None = None
     ) -> dict[str, Asked]:
