@@ -5,6 +5,7 @@ import http.client
 import json
 import os
 import signal
+import stat
 import subprocess
 import threading
 import time
@@ -17,6 +18,9 @@ from typer.testing import CliRunner
 from drw_hf import KeyRing, QueryLog, WatermarkedModelForSequenceClassification, WatermarkKey
 from drw_hf.asking import merge_logs
 from drw_hf.cli.main import app
+from drw_hf.errors import WrongPassphraseError
+from drw_hf.serving import Limits
+from drw_hf.serving.settings import ServiceSecrets, ServiceSettings, hand_over, take_over
 from needles import leaks_in
 from serving import Command, ask, serving
 from small_models import make_key, make_model, make_tokenizer
@@ -229,6 +233,31 @@ def test_20_000_requests_of_64_clients_and_200_users_mix_nothing_up_and_lose_not
         assert abs(line.answered[0] - expected[line.text.rpartition(" ")[0], line.user]) < 2e-3
     print(f"{n_requests / seconds:.0f} requests per second; memory {[round(one) for one in memory]} MiB")
     assert max(memory[2:]) < memory[1] * 1.1 + 20
+
+
+def test_what_a_worker_gets_is_its_owners_alone_and_gone_when_it_is_read(place, ring):
+    settings = ServiceSettings(model="my-classifier", log="my-log", limits=Limits(queue=7))
+    secrets = ServiceSecrets(None, "the api token", "the admin token")
+    path = hand_over(settings, secrets, (str(place / "my-ring"), ""), [3, 4, 0, 2])
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    found, told, key, descriptors = take_over(path)
+    assert (found, told, key, descriptors) == (settings, secrets, ring, [3, 4, 0, 2]) and not path.exists()
+    assert "the api token" not in repr(secrets)
+    sealed = hand_over(settings, ServiceSecrets("wrong"), (str(place / "my-key"), ""), [])
+    with pytest.raises(WrongPassphraseError):
+        take_over(sealed)
+    assert not sealed.exists()
+
+
+@pytest.mark.slow
+def test_workers_end_with_the_process_that_started_them(place):
+    with serving(place, "my-classifier", "--ring", "my-ring", "--workers", "2") as service:
+        workers = list(children_of(service.process))
+        service.process.kill()
+        end = time.monotonic() + 60
+        while time.monotonic() < end and any(os.path.exists(f"/proc/{worker}") for worker in workers):
+            time.sleep(0.1)
+    assert not any(os.path.exists(f"/proc/{worker}") for worker in workers)
 
 
 WRONG = {

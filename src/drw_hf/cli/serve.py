@@ -49,7 +49,10 @@ def serve(
         shared.file_option("File with the token for /metrics. Else from DRW_ADMIN_TOKEN, or there is no such page."),
     ] = None,
     metrics_port: Annotated[
-        int | None, typer.Option(help="Give /metrics on this port of 127.0.0.1; of worker n on the n-th after it.")
+        int | None,
+        typer.Option(
+            help="Give /metrics on this port of 127.0.0.1, of each worker on the next one.", min=1, max=65535
+        ),
     ] = None,
     batch_size: Annotated[int, shared.count_option("Texts that the model reads at once.")] = 32,
     queue: Annotated[int, shared.count_option("Texts that may wait; beyond, clients are told to come again.")] = 512,

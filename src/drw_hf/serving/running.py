@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import uvicorn
@@ -22,7 +23,7 @@ from .settings import ServiceSecrets, ServiceSettings, hand_over
 
 logger = logging.getLogger(__name__)
 _BACKLOG = 2048
-_PAUSE = 1.0  # seconds before a worker that died at once is started again
+_SHORT_LIFE, _PAUSE = 60.0, 1.0  # seconds: a worker that lived no longer is started again after a pause
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -96,9 +97,25 @@ def _quiet_signals() -> Iterator[None]:
 @dataclass
 class _Worker:
     process: subprocess.Popen[bytes]
+    file: Path  # what was handed over, which it removes as it reads it
     ready: int  # the end of a pipe that becomes readable when it answers
     born: float
     has_answered: bool = False
+
+    def look(self) -> bool:
+        """Whether it lives; notes whether it answers."""
+        if self.process.poll() is not None:
+            self.forget()
+            return False
+        if not self.has_answered and select.select([self.ready], [], [], 0)[0]:
+            self.has_answered = bool(os.read(self.ready, 1))
+        return True
+
+    def forget(self) -> None:
+        """Remove what is left of it."""
+        self.file.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            os.close(self.ready)
 
 
 class Workers:
@@ -113,19 +130,23 @@ class Workers:
         place: tuple[str, str],
     ) -> None:
         self._listening, self._settings, self._secrets, self._place = listening, settings, secrets, place
-        self._ending = False
-        self._workers: list[_Worker | None] = [None] * n_workers
+        self._ending, self._n_workers = False, n_workers
+        self._workers: list[_Worker] = []
 
     def run(self, started: Callable[[], None]) -> None:
         """Work until a signal says to end; ``started`` is called when all answer for the first time."""
         before = {number: signal.signal(number, self._end) for number in (signal.SIGINT, signal.SIGTERM)}
-        said = False
+        all_answered = False
         try:
-            self._workers = [self._start(number) for number in range(len(self._workers))]
+            self._workers = [self._start(number) for number in range(self._n_workers)]
             while not self._ending:
-                self._look()
-                if not said and all(worker is not None and worker.has_answered for worker in self._workers):
-                    said = True
+                dead = [number for number, worker in enumerate(self._workers) if not worker.look()]
+                if dead and not all_answered:
+                    raise ServiceFailedError("a worker of the service did not start; see what it said above")
+                for number in dead:
+                    self._replace(number)
+                if not all_answered and all(worker.has_answered for worker in self._workers):
+                    all_answered = True
                     started()
                 time.sleep(0.05)
         finally:
@@ -139,47 +160,31 @@ class Workers:
     def _start(self, number: int) -> _Worker:
         reading, writing = os.pipe()
         passed = (self._listening.fileno(), writing)
-        settings = self._settings
-        file = hand_over(settings, self._secrets, self._place, [*passed, number, len(self._workers)])
+        file = hand_over(self._settings, self._secrets, self._place, [*passed, number, self._n_workers])
         # A session of its own: an interrupt at the terminal reaches this process, which ends them in order.
         process = subprocess.Popen(
             [sys.executable, "-m", "drw_hf.serving.worker", str(file)], pass_fds=passed, start_new_session=True
         )
         os.close(writing)
-        return _Worker(process, reading, time.monotonic())
+        return _Worker(process, file, reading, time.monotonic())
 
-    def _look(self) -> None:
-        for number, worker in enumerate(self._workers):
-            if worker is None:
-                continue
-            if worker.process.poll() is None:
-                if not worker.has_answered and select.select([worker.ready], [], [], 0)[0]:
-                    worker.has_answered = bool(os.read(worker.ready, 1))
-                continue
-            os.close(worker.ready)
-            if self._ending:
-                self._workers[number] = None
-                continue
-            if not worker.has_answered:
-                self._workers[number] = None
-                raise ServiceFailedError("a worker of the service did not start; see what it said above")
-            logger.warning("a worker ended (%s) and is started again", worker.process.returncode)
-            if time.monotonic() - worker.born < _PAUSE:
-                time.sleep(_PAUSE)
-            self._workers[number] = self._start(number)
-            self._workers[number].has_answered = False  # type: ignore[union-attr]
+    def _replace(self, number: int) -> None:
+        """Start a worker again, not at once if it hardly lived: what ended it may pass, as a full disk does."""
+        worker = self._workers[number]
+        logger.warning("a worker ended (%s) and is started again", worker.process.returncode)
+        if time.monotonic() - worker.born < _SHORT_LIFE:
+            time.sleep(_PAUSE)
+        self._workers[number] = self._start(number)
 
     def _stop(self) -> None:
-        living = [worker for worker in self._workers if worker is not None]
-        for worker in living:
+        for worker in self._workers:
             with contextlib.suppress(ProcessLookupError):
                 worker.process.send_signal(signal.SIGTERM)
         patience = time.monotonic() + self._settings.limits.timeout + 10
-        for worker in living:
+        for worker in self._workers:
             try:
                 worker.process.wait(max(0.1, patience - time.monotonic()))
             except subprocess.TimeoutExpired:
                 worker.process.kill()
                 worker.process.wait()
-            with contextlib.suppress(OSError):
-                os.close(worker.ready)
+            worker.forget()

@@ -2,8 +2,11 @@
 
 import contextlib
 import os
+import signal
 import socket
 import sys
+import threading
+import time
 from pathlib import Path
 
 import torch
@@ -11,6 +14,13 @@ import torch
 from ..errors import DrwError
 from .running import run_app
 from .settings import app_from, take_over
+
+
+def _end_with(parent: int) -> None:
+    """End in order when the process that started this one is gone, however it ended."""
+    while os.getppid() == parent:
+        time.sleep(1.0)
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 def main() -> int:
@@ -21,6 +31,7 @@ def main() -> int:
         app = app_from(settings, secrets, key)
         port = None if settings.metrics_port is None else settings.metrics_port + number
         del secrets
+        threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
 
         def started() -> None:
             with contextlib.suppress(OSError):  # whoever waited for it is gone
