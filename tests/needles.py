@@ -8,7 +8,15 @@ import numpy as np
 from drw_hf.keys import derivation
 from drw_hf.watermark import tilt
 
-DOMAINS = ("direct/tables", "hard labels", "tilt/phases", "tilt/selection", "tilt/margin draws", "tilt/margin order")
+DOMAINS = (
+    "direct/tables",
+    "hard labels",
+    "query log/texts",
+    "tilt/phases",
+    "tilt/selection",
+    "tilt/margin draws",
+    "tilt/margin order",
+)
 
 
 def needles(key):

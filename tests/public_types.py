@@ -16,6 +16,7 @@ from drw_hf import (
     DistillationArguments,
     DistillationTrainer,
     KeyRing,
+    QueryLog,
     WatermarkedConfig,
     WatermarkedModelForSequenceClassification,
     WatermarkedModelForTokenClassification,
@@ -30,7 +31,7 @@ from drw_hf.detection import Probe, probe_suspect
 from drw_hf.evidence import CommitmentRecord, Verification, verify_commitment, verify_evidence
 from drw_hf.hub import Audit, audit
 from drw_hf.planning import Fit, Plan, fit_tilt, plan_protection
-from drw_hf.tracing import Identification
+from drw_hf.tracing import Identification, LoggedIdentification
 
 
 def keys(config: PreTrainedConfig) -> WatermarkKey:
@@ -81,6 +82,10 @@ def detecting(suspect: torch.nn.Module, key: WatermarkKey, ring: KeyRing) -> Non
     assert_type(probe_suspect(suspect, ["a text"], key=key), Probe)
     assert_type(p_snr(np.zeros(9), np.zeros(9), 16.0), float)
     assert_type(identify(suspect, ["a text"], ring=ring, users=["somebody"]), Identification)
+    log = QueryLog("log")
+    assert_type(log.select(user="somebody").users(), list[str])
+    assert_type(detect(suspect, logged=log, key=key), DetectionResult)
+    assert_type(identify(suspect, ring=ring, logged=log), LoggedIdentification)
     detect(suspect, ["a text"], key="key")  # type: ignore[arg-type]
 
 

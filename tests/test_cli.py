@@ -18,7 +18,8 @@ from transformers import AutoModelForTokenClassification, pipeline
 from typer.testing import CliRunner
 
 import drw_hf
-from drw_hf import WatermarkedModelForSequenceClassification, WatermarkKey
+from drw_hf import KeyRing, QueryLog, WatermarkedModelForSequenceClassification, WatermarkKey
+from drw_hf.asking import Served
 from drw_hf.asking.local import ModelPredictor
 from drw_hf.cli import passphrases
 from drw_hf.cli.main import app
@@ -34,8 +35,8 @@ from small_wheel import make_wheel
 PASSPHRASE = "seven tin whistles ünder glass"
 PAGE = Path(__file__).parents[1] / "docs" / "cli.md"
 WORDS = [f"word{number}" for number in range(900)]
-COMMANDS = "demo plan keygen protect label distill attack detect report verify card audit reproduce".split()
-TESTED_ELSEWHERE = {"demo", "reproduce"}  # they train for long
+COMMANDS = "demo plan keygen protect serve label distill attack detect report verify card audit reproduce".split()
+TESTED_ELSEWHERE = {"demo", "reproduce", "serve"}  # they train, or serve, for long
 
 
 # -- tiny models and data, as a user has them
@@ -70,6 +71,14 @@ def write_rows(path, n_rows, seed):
     path.with_suffix(".txt").write_text("".join(row["text"] + "\n" for row in documents))
     lines = [f"{row['text']},{label}\n" for row, label in zip(documents, labels, strict=True)]
     path.with_suffix(".csv").write_text("text,label\n" + "".join(lines))
+
+
+def write_log(key, folder):
+    """What a service with this key would have kept."""
+    texts = Path("queries.txt").read_text().splitlines()
+    with QueryLog(folder).writer(key, label_kind="soft") as writer:
+        users = ["ann", "bob"] if isinstance(key, KeyRing) else [None]
+        writer.append([Served(text, [0.5, 0.5], user) for text in texts for user in users]).result()
 
 
 @pytest.fixture(scope="module")
@@ -596,6 +605,8 @@ def test_every_example_runs(hub, tmp_path, monkeypatch):
     lines = examples()
     assert len(lines) >= 15 and {line.split()[0] for line in lines} == set(COMMANDS) - TESTED_ELSEWHERE
     for line in lines:
+        if "--logged" in line:  # a service has run meanwhile
+            write_log(WatermarkKey.from_pretrained("my-key", passphrase=PASSPHRASE), "my-log")
         found = drw(line)
         assert found.exit_code in expected.get(line.split()[0], {0}), (line, found.output, found.exception)
         assert PASSPHRASE not in found.output

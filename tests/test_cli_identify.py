@@ -15,7 +15,7 @@ from drw_hf.keys import UserProof, sealing, verify_proof
 from drw_hf.tracing import Identification
 from drw_hf.wording import printable
 from needles import leaks_in
-from test_cli import PAGE, PASSPHRASE, bare, drw, make_tokenizer, save_model, without, write_rows
+from test_cli import PAGE, PASSPHRASE, bare, drw, make_tokenizer, save_model, without, write_log, write_rows
 
 USERS = [*(f"customer-{number}" for number in range(60)), "ann", "bœb \N{ROBOT FACE}"]
 RINGS = ["declare", "token", "key", "prove", "rotate"]
@@ -429,6 +429,8 @@ def test_every_step_of_the_page_and_every_example_runs(tmp_path, monkeypatch):
     lines = [*steps, *(line.replace("student", "copy") for line in examples if line not in steps)]
     assert len(steps) >= 13 and {" ".join(step.split()[:2]) for step in steps} >= {f"ring {name}" for name in RINGS}
     for line in lines:
+        if "--logged" in line:  # a service has run meanwhile
+            write_log(KeyRing.from_pretrained("my-ring", passphrase=PASSPHRASE), "my-log")
         found = drw(line)
         expected = {0, 3, 4} if line.startswith(("identify", "detect")) else {0}
         assert found.exit_code in expected, (line, found.output, found.exception)

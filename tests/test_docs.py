@@ -272,7 +272,7 @@ def test_the_faq_quotes_messages_that_exist(quoted, messages):
 
 def test_the_reference_lists_every_public_name():
     reference = read("docs/reference.md")
-    rooms = "keys watermark asking extraction detection tracing evidence planning metrics hub".split()
+    rooms = "keys watermark asking extraction detection tracing evidence planning metrics hub serving".split()
     for package in ("drw_hf", *(f"drw_hf.{room}" for room in rooms)):
         for name in importlib.import_module(package).__all__:
             if not name.startswith("__"):

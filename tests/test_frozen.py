@@ -21,6 +21,7 @@ from transformers import AutoConfig, AutoTokenizer
 from drw_hf import (
     DetectionResult,
     KeyRing,
+    QueryLog,
     WatermarkedModelForSequenceClassification,
     WatermarkedModelForTokenClassification,
     WatermarkKey,
@@ -40,6 +41,7 @@ from drw_hf.watermark import tilt
 
 FROZEN = Path(__file__).parent / "frozen"
 PASSPHRASE = "correct horse battery staple"
+SENTENCES = ["the film was very good", "we hated the slow ending", "a truly moving story with a great cast", "dull"]
 
 
 def expected(part):
@@ -109,6 +111,21 @@ def test_a_proof_shows_that_a_users_key_was_declared():
     key = WatermarkKey.from_pretrained(FROZEN / "rings" / "customer-7")
     commitment, later = expected("rings")["commitments"]
     assert verify_proof(proof, key, commitment) and not verify_proof(proof, key, later)
+
+
+# -- logs
+
+
+def test_a_query_log_is_read_and_checked_and_its_lines_can_be_tested(tmp_path):
+    folder, figures = tmp_path / "query-log", expected("query-log")
+    shutil.copytree(FROZEN / "query-log", folder)
+    log, ring = QueryLog(folder / "log"), KeyRing.from_pretrained(folder / "ring")
+    lines = [[line.n, line.at, line.link, line.text, line.user, line.answered] for line in log.lines()]
+    assert lines == figures["lines"]
+    checked = log.check()
+    assert checked.days[0].root == figures["root"] and (checked.chains, checked.redacted) == (3, 4)
+    asked, again = log.asked_under(ring.key_for("customer-0")), log.asked_under(ring.key_for("customer-1"), SENTENCES)
+    assert json.loads(json.dumps([asked[0]])) == figures["asked"] and list(again) == figures["again"]
 
 
 # -- models

@@ -25,11 +25,13 @@ from transformers import Trainer
 
 import drw_hf
 import test_tilt_statistic as tilt_cases
-from drw_hf import KeyRing, WatermarkKey
+from drw_hf import KeyRing, QueryLog, WatermarkKey
+from drw_hf.asking import Served
 from drw_hf.detection.statistics import STATISTICS, TestOptions
 from drw_hf.errors import DrwError
-from drw_hf.keys import MarkSettings
+from drw_hf.keys import MarkSettings, derivation
 from drw_hf.planning import rehearse
+from drw_hf.serving import create_app
 from needles import leaks_in, needles
 from rehearsal_scene import TINY, make_rows, make_scene_key, make_tagger, make_words
 from small_models import MARKS, make_batch, make_key, make_model, make_tokenizer, make_victim
@@ -321,8 +323,18 @@ def mistakes(tmp_path):
         lambda: key.fit(model, ["a film"], make_tokenizer()),  # a key of another mark
         lambda: tilted.fit(model, ["a film"], make_tokenizer(), progress=False),  # neither labels nor temperature
         lambda: tilted.as_committed().fit(model, ["a film"], make_tokenizer()),
+        lambda: QueryLog(tmp_path / "log").asked_under(tilted, ["never asked"]),
+        lambda: QueryLog(tmp_path / "other").asked_under(tilted),
+        lambda: create_app(make_victim(model=model, key=tilted), make_tokenizer(), api_token="short 7"),
+        lambda: create_app(make_victim(model=model, key=tilted), make_tokenizer(), log=tmp_path / "log" / "file"),
     ]
-    return calls, (secret.hex(), repr(secret)[2:-1])
+    with QueryLog(tmp_path / "log").writer(tilted, label_kind="hard") as writer:
+        writer.append([Served("a film", "positive")]).result()
+    with QueryLog(tmp_path / "other").writer(key, label_kind="hard") as writer:
+        writer.append([Served("a film", "positive")]).result()
+    (tmp_path / "log" / "file").touch()
+    logged = derivation.subkey(secret, "query log/texts")
+    return calls, (secret.hex(), repr(secret)[2:-1], logged.hex(), repr(logged)[2:-1], "short 7")
 
 
 def what_reporters_show(error):
@@ -437,7 +449,7 @@ def test_what_the_caller_was_handling_stays_the_callers_own(tmp_path):
 
 
 def test_every_public_function_that_takes_a_passphrase_is_among_them(tmp_path):
-    rooms = "keys watermark asking extraction detection tracing evidence planning metrics hub".split()
+    rooms = "keys watermark asking extraction detection tracing evidence planning metrics hub serving".split()
     packages = [drw_hf, *(importlib.import_module(f"drw_hf.{room}") for room in rooms)]
     names = [(package, name) for package in packages for name in package.__all__ if name != "__version__"]
     public = {id(value): value for value in (getattr(package, name) for package, name in names)}

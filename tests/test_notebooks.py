@@ -13,6 +13,7 @@ NAMES = [
     "03_ner_and_another_tokenizer",
     "04_keys_on_the_hub",
     "05_who_leaked",
+    "06_serve_and_log",
 ]
 
 

@@ -11,7 +11,7 @@ from .lazy import lazy
 
 if TYPE_CHECKING:
     from . import asking, detection, errors, evidence, extraction, hub, keys, metrics, planning, tracing  # noqa: F401
-    from .asking import label_with_teacher
+    from .asking import QueryLog, label_with_teacher
     from .detection import DetectionResult, p_snr
     from .detection.detect import detect
     from .extraction import DistillationArguments, DistillationTrainer
@@ -28,6 +28,7 @@ __all__ = [
     "DistillationArguments",
     "DistillationTrainer",
     "KeyRing",
+    "QueryLog",
     "WatermarkKey",
     "WatermarkedConfig",
     "WatermarkedModelForSequenceClassification",
@@ -39,7 +40,7 @@ __all__ = [
     "p_snr",
 ]
 
-_PACKAGES = "asking detection errors evidence extraction hub keys metrics planning tracing watermark".split()
+_PACKAGES = "asking detection errors evidence extraction hub keys metrics planning serving tracing watermark".split()
 
 __getattr__, __dir__ = lazy(
     __name__,
@@ -48,6 +49,7 @@ __getattr__, __dir__ = lazy(
         "DistillationArguments": "extraction",
         "DistillationTrainer": "extraction",
         "KeyRing": "keys",
+        "QueryLog": "asking",
         "WatermarkKey": "keys",
         "WatermarkedConfig": "watermark",
         "WatermarkedModelForSequenceClassification": "watermark",

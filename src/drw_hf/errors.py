@@ -81,6 +81,18 @@ class OtherRecordsError(KeptAnswersError):
     """A file of answers or scores is sound, but belongs to something else."""
 
 
+class QueryLogError(DrwError, ValueError):
+    """A query log was altered, cut or put together of strange parts, or does not hold what is asked of it."""
+
+
+class LogNotWrittenError(DrwError, OSError):
+    """A query log cannot be added to: the disk is full, or the folder is not writable. Nothing may be served then."""
+
+
+class ServiceFailedError(DrwError, RuntimeError):
+    """A service did not start; its processes said why."""
+
+
 class FileNotWrittenError(DrwError, OSError):
     """A result, a probe or a report could not be written; what was there before is still there."""
 

@@ -20,6 +20,7 @@ from .identify import bench_identify
 from .measure import Row
 from .protection import BATCH, LENGTH, bench_forward, bench_import, bench_key
 from .psnr import bench_psnr
+from .serving import bench_serving
 
 OUTPUT = Path(__file__).parents[2] / "docs" / "results" / "bench.json"
 
@@ -35,12 +36,14 @@ def measure(part: str, rounds: int) -> list[Row]:
         return bench_psnr(few // 2) + bench_test(few // 2) + bench_probing(few // 3)
     if part == "identify":
         return bench_identify()
+    if part == "serve":
+        return bench_serving(few // 2)
     return check_accuracy(1000)
 
 
 def main() -> None:
     """Measure, print, write."""
-    parts = ["protect", "extract", "detect", "identify", "accuracy"]
+    parts = ["protect", "extract", "detect", "identify", "serve", "accuracy"]
     parser = argparse.ArgumentParser(description=__doc__, prog="python -m tests.bench")
     parser.add_argument("--only", choices=parts, nargs="*", default=parts, help="measure these parts alone")
     parser.add_argument("--rounds", type=int, default=100, help="rounds of the forward bench (default: 100)")
@@ -88,6 +91,11 @@ def missed(row: Row) -> str:
 
 def spread(row: Row) -> str:
     """The quartiles of a ratio within a call, and of the same two calls side by side."""
+    if "p50_ratio" in row:
+        times = ", ".join(
+            f"p{share} {row[f'p{share}_ratio']:.3f} ({row[f'p{share}_ms']:.1f} ms)" for share in (50, 99)
+        )
+        return f"{row['rate']:.0f} over {row['under_rate']:.0f} per second; {times}"
     if "ratio_quartiles" not in row:
         return ""
     low, _, high = row["ratio_quartiles"]

@@ -8,13 +8,15 @@ import dataclasses
 import json
 import random
 import shutil
+from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
 import torch
 from transformers import pipeline
 
-from drw_hf import KeyRing, WatermarkKey, detect, identify
+from drw_hf import KeyRing, QueryLog, WatermarkKey, detect, identify
+from drw_hf.asking import Served, redact_log, root_log
 from drw_hf.detection import probe_suspect
 from drw_hf.detection.result import authenticate, refer_to
 from drw_hf.detection.statistics import STATISTICS
@@ -381,6 +383,28 @@ def freeze_rehearsal(folder):
     write_json(folder / "expected.json", {"verdicts": {row.attack: row.verdict for row in found.rows}})
 
 
+def freeze_query_log(folder):
+    """A log that two runs of a ring's service wrote, with a root, and texts that were taken out."""
+    folder.mkdir()
+    key = make_key(make_model(), tokenizer=make_tokenizer(), secret=SECRET, mark="tilt", strength=1.0, temperature=1.0)
+    ring = KeyRing(key, secret=SECRET)
+    ring.save_pretrained(folder / "ring")
+    log = QueryLog(folder / "log")
+    served = [Served(text, label) for text, label in zip(SENTENCES, ["negative", "positive"] * 2, strict=True)]
+    for user in USERS[:2]:
+        with log.writer(ring, label_kind="hard") as writer:
+            for one in served:
+                writer.append([one._replace(user=user)]).result()
+    with log.writer(ring, label_kind="soft") as writer:
+        writer.append([Served(["a film", "a book"], [0.25, 0.75], USERS[0])]).result()
+    redact_log(log.folder, user=USERS[1], names=True)
+    (day,) = root_log(log.folder, datetime.now(UTC).date())
+    asked = [list(log.asked_under(ring.key_for(USERS[0]))[0])]
+    again = log.asked_under(ring.key_for(USERS[1]), SENTENCES)
+    lines = [[line.n, line.at, line.link, line.text, line.user, line.answered] for line in log.lines()]
+    write_json(folder / "expected.json", {"lines": lines, "root": day.root, "asked": asked, "again": list(again)})
+
+
 def test_freeze(hub, tmp_path, monkeypatch):
     monkeypatch.setattr(sealing, "COST", 2**17)  # as users' files are sealed, not as other tests seal theirs
     parts = {
@@ -399,6 +423,7 @@ def test_freeze(hub, tmp_path, monkeypatch):
         "tilt-evidence": freeze_tilt_evidence,
         "margin": freeze_margin,
         "rehearsal": freeze_rehearsal,
+        "query-log": freeze_query_log,
     }
     for name, freeze in parts.items():
         if not (FROZEN / name).exists():

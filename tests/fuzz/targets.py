@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from drw_hf import KeyRing, WatermarkedConfig, WatermarkKey
+from drw_hf import KeyRing, QueryLog, WatermarkedConfig, WatermarkKey
+from drw_hf.asking.log_lines import link_of
 from drw_hf.detection import DetectionResult, Probe
 from drw_hf.detection.verdict import Corrections, verdict_on
 from drw_hf.errors import DrwError
@@ -352,3 +353,43 @@ def rehearsal(folder: Path) -> Run:
             read.page(folder / "a.html")
 
     return run
+
+
+# -- logs
+
+
+@target
+def query_log(folder: Path) -> Run:
+    """A log of which somebody altered a line, with links that fit again, or bytes."""
+    ring = KeyRing.from_pretrained(FROZEN / "query-log" / "ring")
+    shutil.copytree(FROZEN / "query-log" / "log", folder, dirs_exist_ok=True)
+    sound = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    log = QueryLog(folder)
+
+    def run(choices: Choices) -> None:
+        for path, content in sound.items():
+            path.write_bytes(content)
+        path = sorted(sound)[choices.below(len(sound))]
+        if choices.below(4) == 0:
+            path.write_bytes(altered_bytes(sound[path], choices))
+        elif path.suffix == ".json":
+            written(path, altered_document(json.loads(sound[path]), choices), choices)
+        else:
+            lines = [json.loads(line) for line in sound[path].splitlines()]
+            place = choices.below(len(lines))
+            lines[place] = altered_document(lines[place], choices)
+            relinked(lines)
+            path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+        read = list(log.lines())
+        assert len(log.to_dataset()) == len(read) and log.check().lines == len(read)
+        log.asked_under(ring.key_for("customer-0"))
+
+    return run
+
+
+def relinked(lines: list[Any]) -> None:
+    """Links as somebody who forges a log would make them."""
+    with contextlib.suppress(AttributeError, TypeError, ValueError, KeyError):  # what has no link is for the reader
+        link = lines[0]["before"]
+        for line in lines:
+            line["link"] = link = link_of(link, line)

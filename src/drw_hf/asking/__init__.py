@@ -8,22 +8,37 @@ from huggingface_hub import InferenceClient
 from ..keys.binding import max_length_of
 from .labelling import label_with_teacher
 from .local import ModelPredictor, is_pipeline, load_predictor, pipeline_predictor
+from .log_days import Day, expire_log, merge_logs, redact_log, root_log
+from .log_lines import LogHeader, LogLine, Served
+from .log_writer import LogWriter
 from .near_duplicates import texts_in_common
 from .options import AskingOptions
 from .predictor import InferenceService, Predictor, PredictorOptions, as_predictor, register_predictor
+from .query_log import LogCheck
+from .query_log import QueryLog as QueryLog
 from .questions import Cut
 from .remote import CallablePredictor, ClientPredictor, RetryingPredictor
 
 __all__ = [
     "AskingOptions",
     "Cut",
+    "Day",
+    "LogCheck",
+    "LogHeader",
+    "LogLine",
+    "LogWriter",
     "Predictor",
     "PredictorOptions",
     "RetryingPredictor",
+    "Served",
     "as_predictor",
+    "expire_log",
     "label_with_teacher",
     "max_length_of",
+    "merge_logs",
+    "redact_log",
     "register_predictor",
+    "root_log",
     "texts_in_common",
 ]
 

@@ -30,9 +30,9 @@ SHOWN = (
 @prints_outcome
 def detect(
     suspect: shared.Suspect,
-    texts: shared.Texts,
-    key: shared.KeyOrRing,
+    texts: shared.Texts = None,
     *,
+    key: shared.KeyOrRing,
     whose: shared.WhoseKey,
     own: shared.OwnModel,
     reference: shared.Reference = None,
@@ -47,6 +47,7 @@ def detect(
         str | None,
         shared.name_option("Column of labels that you served (hard): tests by the log, too (memory or margin test)."),
     ] = None,
+    logged: shared.Logged = None,
     simulated_keys: Annotated[int, shared.count_option("Draw so many random keys for the figure.", least=0)] = 0,
     max_queries: shared.MaxQueries = None,
     reading: shared.Reading,
@@ -65,15 +66,24 @@ def detect(
     p-values are corrected for it. The evidence file, a figure and a page that is not redacted disclose the target
     class and the frequency. Of a key ring, --user says whose mark is looked for.
 
+    With --logged the suspect is asked what was asked of your service under the key (of a ring: by that user), and
+    labels that were drawn are tested, too. TEXTS are then needed only where the log holds digests of them.
+
     \b
+    Example: drw-hf detect student --logged my-log --key my-key --victim my-classifier
     Example: drw-hf detect student probes.jsonl --key my-key --victim protected --output evidence.json
     Example: drw-hf detect student probes.txt --key my-key --tokenizer protected --keys-tried 2 --plot finding.png
     """
     from .. import detection
+    from ..asking import QueryLog
     from ..evidence import verify_commitment
     from .inputs import column, load_asked, parse_first_seen, parse_label_map
     from .passphrases import open_key
 
+    if logged is not None and logged_column is not None:
+        raise typer.BadParameter("--logged and --logged-column were both given; the log says itself what was served")
+    if texts is None and logged is None:
+        raise typer.BadParameter("TEXTS are missing: name the texts to ask about, or the log of a service (--logged)")
     if redact and report is None:
         raise typer.BadParameter("--redact is for --report, which is missing")
     check_unwritten(output, report, redact)
@@ -82,7 +92,8 @@ def detect(
     progress = show_progress()
     opened = open_key(key, passphrase_file, whose)
     record = None if repo is None else verify_commitment(opened, repo, trusted_roots=trusted_root or ())
-    rows = reading.load(texts, opened.task)
+    rows = None if texts is None else reading.load(texts, opened.task)
+    log = None if logged is None else QueryLog(logged)
     asked = load_asked(suspect, own, opened)
     with resumable():
         result = detection.detect(
@@ -93,8 +104,8 @@ def detect(
             keys_tried=keys_tried,
             **vars(tries),
             label_map=renamed,
-            gold=column(rows, gold_column, "--gold-column"),
-            logged=column(rows, logged_column, "--logged-column"),
+            gold=None if rows is None else column(rows, gold_column, "--gold-column"),
+            logged=log if rows is None or log is not None else column(rows, logged_column, "--logged-column"),
             simulated_keys=simulated_keys,
             commitment=record,
             suspect_first_seen=first_seen,

@@ -22,6 +22,7 @@ from .output import (
 
 if TYPE_CHECKING:
     from ..tracing.identification import Identification, UserFinding
+    from ..tracing.logs import LoggedIdentification
 
 EXIT_CODES = {"identified": DETECTED, "nobody": DONE, "undecided": UNDECIDED}
 NOT_PROVEN = (
@@ -34,20 +35,26 @@ SHOWN = (
     "verdict explanation n_users n_declared n_corrected n_probes n_tokens n_effective n_queries tokens_needed level "
     "suspects_tested looks statistic variant ring_fingerprint declared_root epoch probe_digest suspect created_at"
 ).split()
+SHOWN_OF_LOGS = (
+    "verdict p_value log10_p log10_bound z_score n_queries n_tokens statistic variant key_fingerprint".split()
+)
 SHOWN_OF_USERS = ("user", "p_corrected", "log10_corrected", "log10_p", "log10_bound", "z_score", "declared")
 
 
 @prints_outcome
 def identify(
     suspect: shared.Suspect,
-    texts: shared.Texts,
+    texts: shared.Texts = None,
+    *,
     ring: Annotated[str, shared.model_option("--ring", "Your key ring")],
-    users: shared.Users,
+    users: Annotated[
+        Path | None, shared.file_option("Text file with the users, one per line (--logged: default all in the log).")
+    ] = None,
+    logged: shared.Logged = None,
     declared_users: Annotated[
         Path | None, shared.file_option("The users that were declared, where --users are others.")
     ] = None,
     epoch: shared.Epoch = None,
-    *,
     own: shared.OwnModel,
     reference: shared.Reference = None,
     tries: shared.Tries,
@@ -74,11 +81,15 @@ def identify(
     all users that the ring declared. It does not prove that a user leaked on purpose, nor to others that the owner did
     not make the mark. The saved finding names users and discloses the target class and the frequency.
 
+    With --logged each user is tested apart, by what they were served: the suspect is asked about each one's own texts.
+
     \b
+    Example: drw-hf identify student --logged my-log --ring my-ring --victim served
     Example: drw-hf identify student probes.jsonl --ring my-ring --users users.txt --victim served
     Example: drw-hf identify student probes.txt --ring my-ring --users users.txt --tokenizer served --plot users.png
     """
     from .. import tracing
+    from ..asking import QueryLog
     from ..tracing.users import stream_users
     from .inputs import column, load_asked, parse_label_map
     from .passphrases import open_ring
@@ -86,6 +97,39 @@ def identify(
     check_unwritten(output)
     renamed = parse_label_map(label_map)
     progress = show_progress()
+    if logged is not None:
+        no_part = {
+            "TEXTS": texts,
+            "--declared-users": declared_users,
+            "--resume": resume,
+            "--gold-column": gold_column,
+        }
+        no_part |= {"--output": output, "--plot": plot}
+        unused = [name for name, value in no_part.items() if value is not None]
+        if unused:
+            raise typer.BadParameter(
+                f"{', '.join(unused)}: with --logged each user is tested by the log, and these have no part in it"
+            )
+        opened = open_ring(ring, passphrase_file)
+        options = {"label_map": renamed, "max_queries": max_queries, "progress": progress, **vars(batches)}
+        asked = load_asked(suspect, own, opened.template(epoch))
+        with resumable():
+            found_by_log = tracing.identify(
+                **asked,
+                reference=reference,
+                ring=opened,
+                users=users,
+                logged=QueryLog(logged),
+                epoch=epoch,
+                **vars(tries),
+                **options,
+            )
+        return outcome_by_log(found_by_log)
+    if texts is None or users is None:
+        raise typer.BadParameter(
+            "TEXTS and --users are missing: name what to ask about and whom to search, or the log of the service "
+            "(--logged)"
+        )
     if next(stream_users(users)[0], None) is None:  # before anybody is asked
         raise InvalidInputError(f"{users} names no users; write them there, one per line")
     opened = open_ring(ring, passphrase_file)
@@ -119,6 +163,17 @@ def identify(
     document |= {"committed": result.committed, "not_proven": NOT_PROVEN, "files": files}
     # A user's name is any text, and may hold line breaks too: what is shown is made safe line by line.
     return Outcome(document, "\n".join(map(printable, [*in_words(result), *lines])), EXIT_CODES[result.verdict])
+
+
+def outcome_by_log(result: "LoggedIdentification") -> Outcome:
+    """What the tests of all users' logs found."""
+    results = {user: {name: one.to_dict()[name] for name in SHOWN_OF_LOGS} for user, one in result.results.items()}
+    document = {"leakers": list(result.leakers), "n_corrected": result.n_corrected, "users": results}
+    lines = [str(result), *(f"  {user}: {one}" for user, one in result.results.items())]
+    verdicts = {one.verdict for one in result.results.values()}
+    code = DETECTED if result.leakers else UNDECIDED if "undecided" in verdicts else DONE
+    lines += [NOT_PROVEN] if result.leakers else []
+    return Outcome({**document, "not_proven": NOT_PROVEN}, "\n".join(map(printable, lines)), code)
 
 
 def in_words(result: "Identification") -> list[str]:

@@ -19,11 +19,13 @@ from . import (
     identify,
     keygen,
     label,
+    log,
     plan,
     protect,
     report,
     reproduce,
     ring,
+    serve,
     verify,
 )
 from .output import Commands
@@ -78,6 +80,7 @@ for _command in (  # as --help lists them
     plan.plan,
     keygen.keygen,
     protect.protect,
+    serve.serve,
     label.label,
     distill.distill,
     attack.attack,
@@ -91,3 +94,4 @@ for _command in (  # as --help lists them
 ):
     app.command()(_command)
 app.add_typer(ring.app, name="ring")
+app.add_typer(log.app, name="log")

@@ -202,7 +202,10 @@ Suspect = Annotated[
         autocompletion=complete_path,
     ),
 ]
-Texts = Annotated[str, data_argument("What about; some hundred texts, better thousands", "TEXTS")]
+Texts = Annotated[str | None, data_argument("What about; some hundred texts, better thousands", "TEXTS")]
+Logged = Annotated[
+    str | None, path_option("Log of the service (drw-hf serve --log): what was asked of it is asked.", "FOLDER")
+]
 Victim = Annotated[str | None, model_option("--victim", "Your own model, protected or not; it sharpens the test")]
 VictimTokenizer = Annotated[str | None, model_option("--tokenizer", "Your own tokenizer, where there is no --victim")]
 Reference = Annotated[

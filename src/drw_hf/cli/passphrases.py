@@ -28,18 +28,27 @@ def read_passphrase(file: Path | None) -> str | None:
     """The passphrase from ``file``, else from the environment; None where there is neither."""
     if file is None:
         return os.environ.get(VARIABLE) or None
+    return _read(file, "passphrase")
+
+
+def read_secret(file: Path | None, variable: str) -> str | None:
+    """A token from ``file``, else from the environment, which it leaves; None where there is neither."""
+    given = os.environ.pop(variable, None) or None
+    return given if file is None else _read(file, "token")
+
+
+def _read(file: Path, what: str) -> str:
+    """The one line of a file."""
     try:
         content = file.read_bytes()
     except OSError as error:
-        raise KeyFileError(
-            f"cannot read the passphrase from {file}: {error.strerror or type(error).__name__}"
-        ) from None
+        raise KeyFileError(f"cannot read the {what} from {file}: {error.strerror or type(error).__name__}") from None
     try:
         passphrase = content.decode("utf-8").removesuffix("\n").removesuffix("\r")
     except UnicodeDecodeError:
         passphrase = ""  # raised below: the error that holds these bytes must not become its context
     if not passphrase:
-        raise KeyFileError(f"{file} holds no passphrase; write it there as UTF-8 text, on one line")
+        raise KeyFileError(f"{file} holds no {what}; write it there as UTF-8 text, on one line")
     return passphrase
 
 
@@ -102,7 +111,7 @@ def open_ring(name_or_path: str, passphrase_file: Path | None = None) -> KeyRing
 
 def open_sealed(name_or_path: str, passphrase_file: Path | None, kept: type[Kept]) -> tuple[Kept, str | None]:
     """A key or ring, with the passphrase that opened it, to seal it again elsewhere; None for a plain one."""
-    place, subfolder = _place(name_or_path)
+    place, subfolder = locate(name_or_path)
     passphrase = read_passphrase(passphrase_file)
     try:
         return kept.from_pretrained(place, subfolder=subfolder, passphrase=passphrase), passphrase
@@ -120,12 +129,12 @@ def open_sealed(name_or_path: str, passphrase_file: Path | None, kept: type[Kept
 
 def open_key_or_ring(name_or_path: str, passphrase_file: Path | None) -> tuple[WatermarkKey | KeyRing, str | None]:
     """The same for whichever of the two lies there."""
-    place, subfolder = _place(name_or_path)
+    place, subfolder = locate(name_or_path)
     is_ring = kind_of(find_files(place, subfolder=subfolder)) is RING
     return open_sealed(name_or_path, passphrase_file, KeyRing if is_ring else WatermarkKey)
 
 
-def _place(name_or_path: str) -> tuple[str, str]:
+def locate(name_or_path: str) -> tuple[str, str]:
     """A folder, or a repository and the folder in it: ``me/keys/3f2a`` is ``3f2a`` in ``me/keys``."""
     if os.path.exists(name_or_path) or name_or_path.startswith((".", "/", "~")):
         return name_or_path, ""

@@ -8,11 +8,12 @@ from typing import Any, Protocol, Unpack
 
 from transformers import PreTrainedTokenizerBase
 
+from ..asking.query_log import QueryLog
 from ..errors import InvalidInputError, KeyMismatchError
 from ..keys.key import WatermarkKey
 from ..keys.settings import MARKS
 from .probe import Probe
-from .probing import ProbingOptions, Suspect, probe_of
+from .probing import ProbingOptions, Suspect, probe_of, texts_in
 from .result import DetectionResult, as_iso, authenticate, refer_to
 from .statistics import TestOptions
 from .verdict import Corrections, verdict_on
@@ -41,7 +42,7 @@ def detect(
     suspects_tested: int = 1,
     looks: int = 1,
     level: float = 1e-3,
-    logged: Sequence[Any] | None = None,
+    logged: Sequence[Any] | QueryLog | None = None,
     logged_counts: Mapping[int, int] | None = None,
     simulated_keys: int = 0,
     commitment: FoundCommitment | None = None,
@@ -80,10 +81,14 @@ def detect(
         How many keys, suspects and looks at the data there were in all, this one included; p-values are corrected.
     level : float
         The level of the verdict.
-    logged : sequence, optional
-        The labels that a hard-label service served for ``texts`` (token tasks: one per word), by name or number; with
-        ``texts=None``, a list of (text, served) pairs. For the paper's mark it selects the memory test, which asks
-        whether the suspect repeats the very labels that were drawn, and needs a service with ``sampling="keyed"``. For
+    logged : QueryLog or sequence, optional
+        The log of the service that was protected with this key (:class:`drw_hf.QueryLog`, which ``drw-hf serve --log``
+        writes). The suspect is asked about what was answered under the key, and nothing else: of a ring's user the
+        user's own texts. ``texts`` are then needed only where the log holds digests in their place.
+
+        Or the labels that a hard-label service served for ``texts`` (token tasks: one per word), by name or number;
+        with ``texts=None``, a list of (text, served) pairs. For the paper's mark labels select the memory test, which
+        asks whether the suspect repeats the very labels that were drawn, and needs ``sampling="keyed"``. For
         the mark tilt with a margin it adds the test of the close calls. Both need ``victim``, and a log that was not
         chosen by the answers in it: never leave texts out because of what was answered, or whether it was right.
     logged_counts : mapping, optional
@@ -116,9 +121,16 @@ def detect(
     """
     record = None if commitment is None else _record_of(commitment, key)
     first_seen = None if suspect_first_seen is None else as_iso(suspect_first_seen)
-    if texts is None and logged is not None and not isinstance(suspect, Probe):
+    draws = MARKS.get(key.mark).draws(key.settings)
+    if isinstance(suspect, Probe):
+        pass  # it holds its answers, and says so
+    elif isinstance(logged, QueryLog):
+        given = None if texts is None else texts_in(texts, key.task, probing.get("text_columns"))
+        texts, labels = logged.asked_under(key, given)
+        logged = labels if draws else None
+    elif texts is None and logged is not None:
         texts, logged = _split_pairs(logged)
-    if logged is not None and not MARKS.get(key.mark).draws(key.settings):
+    if logged is not None and not isinstance(logged, QueryLog) and not draws:
         raise InvalidInputError(
             f"logged= is for services that draw labels, and with this key of the mark {key.mark!r} none are drawn; "
             "leave it out, and give the logged texts alone (keys with a margin draw close calls: see margin_budget)"

@@ -281,8 +281,8 @@ def _ask(
 # -- texts
 
 
-def _questions(texts: Any, task: Task, text_columns: Any) -> list[Question]:
-    """Texts, pairs, lists of words, tokenised rows, a data set or a data frame as questions."""
+def texts_in(texts: Any, task: Task, text_columns: Any = None) -> list[Any]:
+    """Texts, pairs, lists of words, tokenised rows, a data set or a data frame, as a list."""
     if isinstance(texts, str | bytes):
         raise InvalidInputError(
             f"texts is one {type(texts).__name__}, which would be asked letter by letter; pass a list of texts, like "
@@ -300,6 +300,12 @@ def _questions(texts: Any, task: Task, text_columns: Any) -> list[Question]:
             raise DatasetError("rows that are mappings need input_ids; give tokenised rows, texts or a Dataset")
         numbers = [number for number, row in enumerate(questions) if not isinstance(row, dict)]
         check_texts([questions[number] for number in numbers], "texts", numbers)
+    return questions
+
+
+def _questions(texts: Any, task: Task, text_columns: Any) -> list[Question]:
+    """The same as questions: a tagger is asked about words."""
+    questions = texts_in(texts, task, text_columns)
     if task == "token-classification":
         return [question.split() if isinstance(question, str) else question for question in questions]
     return [cast(tuple[str, str], tuple(q)) if isinstance(q, list) else q for q in questions]

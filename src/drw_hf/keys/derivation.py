@@ -26,6 +26,7 @@ TILT_SELECTION = "tilt/selection"
 MARGIN_DRAWS = "tilt/margin draws"
 MARGIN_ORDER = "tilt/margin order"
 DRAWS = "hard labels"
+LOGGED_TEXTS = "query log/texts"
 MATRIX = "paper/M"
 Hashes = tuple[np.ndarray, np.ndarray]  # the phase and the selection hash of some tokens
 _ROWS_AT_ONCE = 512  # bounds the memory of deriving M; small enough for the cache, and for torch to use one thread

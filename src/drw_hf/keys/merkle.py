@@ -72,9 +72,12 @@ def root_from_path(leaf: bytes, index: int, count: int, path: Sequence[bytes]) -
     return node if last == 0 else None
 
 
-def bound_root(root: bytes, count: int) -> str:
-    """What is published: the root and the number of leaves in one hash, as 64 hexadecimal digits."""
-    return hashlib.sha256(_ROOT + count.to_bytes(8, "big") + root).hexdigest()
+def bound_root(root: bytes, count: int, domain: bytes = _ROOT) -> str:
+    """What is published: the root and the number of leaves in one hash, as 64 hexadecimal digits.
+
+    ``domain`` says of what the tree is: by default of declared users.
+    """
+    return hashlib.sha256(domain + count.to_bytes(8, "big") + root).hexdigest()
 
 
 @dataclass(frozen=True)

@@ -2,10 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
 from transformers import PreTrainedTokenizerBase
 
+from ..asking.query_log import QueryLog
 from ..checks import whole_number
 from ..detection import detect
 from ..detection.probing import ProbingOptions, Suspect
@@ -13,7 +14,9 @@ from ..detection.result import DetectionResult
 from ..detection.tabulate import figures_of, table_of
 from ..errors import InvalidInputError
 from ..keys.ring import KeyRing
+from ..keys.settings import MARKS
 from ..wording import printable
+from .users import Users, stream_users
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -53,11 +56,12 @@ class LoggedIdentification:
 
 def identify_by_log(
     suspect: Suspect,
-    logs: Mapping[str, Sequence[tuple[Any, Any]]],
+    logs: QueryLog | Mapping[str, Sequence[tuple[Any, Any]]],
     *,
     ring: KeyRing,
-    victim: Suspect,
-    tokenizer: PreTrainedTokenizerBase,
+    victim: Suspect | None,
+    tokenizer: PreTrainedTokenizerBase | None,
+    users: Users | None = None,
     reference: Suspect | None = None,
     epoch: int | None = None,
     n_users: int | None = None,
@@ -66,36 +70,44 @@ def identify_by_log(
     looks: int = 1,
     **probing: Unpack[ProbingOptions],
 ) -> LoggedIdentification:
-    """Test a suspect by the logs of users of a ring whose keys have a margin: who was served what it learned?
+    """Test a suspect by what each user of a ring was served: who was served what it learned?
 
-    With margin draws every user has texts, close calls and draws of their own, so there is one test per user, and the
-    suspect is asked about the texts of each. Search all users by tilt first (:func:`drw_hf.identify`), which asks
-    once; then confirm those whom you suspect, both with ``looks=2``: there are two looks. Whether a user was declared
-    is not looked up here: a proof of membership says so (:class:`drw_hf.keys.UserProof`).
+    Every user has texts of their own, and with margin draws close calls and draws of their own too, so there is one
+    test per user, and the suspect is asked about the texts of each. Search all users by tilt first
+    (:func:`drw_hf.identify`), which asks once; then confirm those whom you suspect, both with ``looks=2``: there are
+    two looks. Whether a user was declared is not looked up here: a proof of membership says so
+    (:class:`drw_hf.keys.UserProof`).
 
     Parameters
     ----------
     suspect, victim, tokenizer, reference, suspects_tested, looks
         As for :func:`drw_hf.detect`.
-    logs : mapping from str to sequence of (text, served)
-        For every user to be tested what they asked and were answered. Give each log whole: no text may be left out
-        because of its answer.
+    logs : QueryLog, or mapping from str to sequence of (text, served)
+        The log of the service. Or, for every user to be tested, what they asked and were answered; give each whole: no
+        text may be left out because of its answer.
     ring : KeyRing
         The owner's ring.
+    users : iterable of str, path, Dataset column, optional
+        With a :class:`~drw_hf.QueryLog`, who is tested, of those who are in it; by default all whom it names.
     epoch : int, optional
         The ring's epoch in which they were served; by default the present one.
     n_users : int, optional
         Among how many users those of ``logs`` were found, where the ring declared none: whoever picks them by an
-        earlier search has tried all.
+        earlier search has tried all. By default, of a :class:`~drw_hf.QueryLog`, as many as are in it.
     level : float
         The chance at which an innocent user may be named, all users together.
     **probing
         How the suspect is probed: :class:`drw_hf.detection.ProbingOptions`.
     """
+    epoch = ring.epoch if epoch is None else epoch
+    if isinstance(logs, QueryLog):
+        logs, in_the_log = _of_each(logs, ring, users, epoch)
+        n_users = in_the_log if n_users is None else n_users
+    elif users is not None:
+        raise InvalidInputError("users= chooses from a QueryLog; of a mapping give those that are to be tested")
     if not isinstance(logs, Mapping) or not logs:
         raise InvalidInputError("there are no logs to test; give {user: [(text, served), ...]}")
     n_users = None if n_users is None else whole_number("n_users", n_users)
-    epoch = ring.epoch if epoch is None else epoch
     declared = [one.count for one in ring.declarations if one.epoch == epoch]
     if not declared and n_users is None:
         raise InvalidInputError(
@@ -103,11 +115,13 @@ def identify_by_log(
             "give n_users=, the number of all users who could have been named"
         )
     family = max(len(logs), *declared, n_users or 0)
+    asked = {user: log if isinstance(log, _Log) else _Log(None, list(log)) for user, log in logs.items()}
     results = {
         user: detect(
             suspect,
+            log.texts,
             key=ring.key_for(user, epoch),
-            logged=list(log),
+            logged=log.labels,
             victim=victim,
             tokenizer=tokenizer,
             reference=reference,
@@ -117,8 +131,37 @@ def identify_by_log(
             looks=looks,
             **probing,
         )
-        for user, log in logs.items()
+        for user, log in asked.items()
     }
     ordered = dict(sorted(results.items(), key=lambda one: (one[1].log10_bound, one[0])))
     leakers = tuple(user for user, result in ordered.items() if result.verdict == "detected")
     return LoggedIdentification(leakers, ordered, family)
+
+
+class _Log(NamedTuple):
+    """A user's part of a log, as ``detect`` takes it: texts and labels, or no texts and pairs of these."""
+
+    texts: list[Any] | None
+    labels: list[Any] | None
+
+
+def _of_each(log: QueryLog, ring: KeyRing, users: Users | None, epoch: int) -> tuple[dict[str, Any], int]:
+    """What each user was served in an epoch, and how many users were served then."""
+    there = log.select(epoch=epoch)
+    served, named = set(), set()
+    for line in there.lines():
+        served.add(line.key)
+        named.add(line.user)
+    names = sorted(name for name in named if name is not None) if users is None else list(stream_users(users)[0])
+    if not names:
+        raise InvalidInputError(f"{log} names no users in epoch {epoch}; pass users=, the names of those to be tested")
+    keys = {name: ring.key_for(name, epoch) for name in names}
+    keys = {name: key for name, key in keys.items() if key.commitment() in served}
+    if not keys:
+        raise InvalidInputError(
+            f"{log} holds nothing that was answered to these {len(names):,} users of the ring {ring.fingerprint} in "
+            f"epoch {epoch}; give the ring that was served, and the epoch"
+        )
+    draws = MARKS.get(ring.template(epoch).mark).draws(ring.template(epoch).settings)
+    asked = there.asked_under_each(keys)
+    return {name: _Log(one.questions, one.labels if draws else None) for name, one in asked.items()}, len(served)

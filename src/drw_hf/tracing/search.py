@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import nullcontext
 from datetime import UTC, datetime
 from itertools import islice
-from typing import Any, Unpack
+from typing import Any, Unpack, overload
 
 import numpy as np
 import torch
@@ -19,6 +19,7 @@ from tqdm.auto import tqdm
 from transformers import PreTrainedTokenizerBase
 
 from ..asking.options import DEFAULTS
+from ..asking.query_log import QueryLog
 from ..asking.store import Records, Store, about_of
 from ..checks import check_level, whole_number
 from ..detection.probe import Probe
@@ -37,6 +38,7 @@ from ..keys.frames import forgets_locals
 from ..keys.ring import KeyRing
 from .identification import Identification, UserFinding
 from .laws import UserLaw, law_for
+from .logs import LoggedIdentification, identify_by_log
 from .naming import Finalist, declaration_sentence, judge_users, look_up, rank_users
 from .users import SeenUsers, Users, stream_users
 
@@ -46,12 +48,14 @@ SCORES = Records("scores", "search", "chunks", ("first", "names", "scores"), "<f
 NOBODY = "the list of users is empty; give at least one user"
 
 
+@overload
 def identify(
     suspect: Suspect | Probe,
     texts: Iterable[Any] | None = None,
     *,
     ring: KeyRing,
     users: Users,
+    logged: None = None,
     tokenizer: PreTrainedTokenizerBase | None = None,
     victim: Suspect | None = None,
     reference: Suspect | None = None,
@@ -66,7 +70,49 @@ def identify(
     device: str | torch.device | None = None,
     resume: str | os.PathLike | None = None,
     **probing: Unpack[ProbingOptions],
-) -> Identification:
+) -> Identification: ...
+
+
+@overload
+def identify(
+    suspect: Suspect,
+    *,
+    ring: KeyRing,
+    users: Users | None = None,
+    logged: QueryLog,
+    tokenizer: PreTrainedTokenizerBase | None = None,
+    victim: Suspect | None = None,
+    reference: Suspect | None = None,
+    epoch: int | None = None,
+    level: float = 1e-3,
+    suspects_tested: int = 1,
+    looks: int = 1,
+    **probing: Unpack[ProbingOptions],
+) -> LoggedIdentification: ...
+
+
+def identify(
+    suspect: Suspect | Probe,
+    texts: Iterable[Any] | None = None,
+    *,
+    ring: KeyRing,
+    users: Users | None = None,
+    logged: QueryLog | None = None,
+    tokenizer: PreTrainedTokenizerBase | None = None,
+    victim: Suspect | None = None,
+    reference: Suspect | None = None,
+    epoch: int | None = None,
+    level: float = 1e-3,
+    suspects_tested: int = 1,
+    looks: int = 1,
+    declared_users: Users | None = None,
+    logged_counts: Mapping[int, int] | None = None,
+    top: int = 20,
+    chunk_size: int = 16_384,
+    device: str | torch.device | None = None,
+    resume: str | os.PathLike | None = None,
+    **probing: Unpack[ProbingOptions],
+) -> Identification | LoggedIdentification:
     """Probe a suspect once and find which users of a ring it was trained on the answers of: one, several or nobody.
 
     Parameters
@@ -78,6 +124,9 @@ def identify(
     users : iterable of str, path, Dataset column
         Whom to search, each once: any iterable of names (a generator is streamed), a text file with one user per line,
         a column of a data set. Memory is bounded by ``chunk_size``, but for some 50 bytes per user.
+    logged : QueryLog, optional
+        The log of the service, in the place of ``texts``: the suspect is asked about each user's own texts, and tested
+        once per user (:func:`drw_hf.tracing.identify_by_log`). ``users`` are then by default those whom the log names.
     epoch : int, optional
         The ring's epoch to search; by default the present one.
     level : float
@@ -99,6 +148,7 @@ def identify(
     Returns
     -------
     Identification
+        With ``logged=`` a :class:`~drw_hf.tracing.LoggedIdentification`.
 
     Raises
     ------
@@ -118,8 +168,27 @@ def identify(
     """
     if not isinstance(ring, KeyRing):
         raise InvalidInputError(f"ring is a {type(ring).__name__}; expected a KeyRing (for one key there is detect)")
-    if "logged" in probing or "key" in probing:
-        raise InvalidInputError("identify takes neither key= nor logged=: it tests the keys of the ring's users")
+    if "key" in probing:
+        raise InvalidInputError("identify takes no key=: it tests the keys of the ring's users")
+    if logged is not None:
+        given = {"texts": texts, "declared_users": declared_users, "logged_counts": logged_counts, "resume": resume}
+        return _by_log(
+            suspect,
+            logged,
+            given,
+            ring=ring,
+            users=users,
+            tokenizer=tokenizer,
+            victim=victim,
+            reference=reference,
+            epoch=epoch,
+            level=level,
+            suspects_tested=suspects_tested,
+            looks=looks,
+            **probing,
+        )
+    if users is None:
+        raise InvalidInputError("users= is missing: give the names of those to be searched, or the log (logged=)")
     level = check_level(level)
     suspects_tested, looks = whole_number("suspects_tested", suspects_tested), whole_number("looks", looks)
     top, chunk_size = whole_number("top", top), whole_number("chunk_size", chunk_size)
@@ -205,6 +274,21 @@ def identify(
         log10_p_values=law.log10_p_values(candidates.all_scores(), finalists),
         probe=probe,
     )
+
+
+def _by_log(suspect: Any, logged: Any, given: Mapping[str, Any], **options: Any) -> LoggedIdentification:
+    """One test per user, by what each was served."""
+    if not isinstance(logged, QueryLog):
+        raise InvalidInputError(
+            f"logged is a {type(logged).__name__}; expected the QueryLog of the service. Logs of another form go to "
+            "drw_hf.tracing.identify_by_log"
+        )
+    unused = [name for name, value in given.items() if value is not None]
+    if unused:
+        raise InvalidInputError(f"with logged= every user is tested by the log, and {unused} have no part in it")
+    if isinstance(suspect, Probe):
+        raise InvalidInputError("a Probe holds the answers to one list of texts, and users have texts of their own")
+    return identify_by_log(suspect, logged, **options)
 
 
 # -- searching
