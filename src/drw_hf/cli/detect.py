@@ -22,20 +22,21 @@ EXIT_CODES = {"detected": DETECTED, "not detected": DONE, "undecided": UNDECIDED
 # What of a result is shown: nothing of the key but its public names. The evidence file holds all.
 SHOWN = (
     "verdict p_value p_bound log10_p log10_bound z_score p_snr n_probes n_tokens n_effective n_queries level "
-    "keys_tried suspects_tested looks statistic variant beside parts tokens_needed explanation key_fingerprint "
-    "key_commitment probe_digest suspect suspect_first_seen commitment committed created_at"
+    "keys_tried suspects_tested looks statistic variant beside parts n_unanswered controls tokens_needed explanation "
+    "key_fingerprint key_commitment probe_digest suspect suspect_first_seen commitment committed created_at"
 ).split()
 
 
 @prints_outcome
 def detect(
     suspect: shared.Suspect,
-    texts: shared.Texts,
-    key: shared.KeyOrRing,
+    texts: shared.OptionalTexts = None,
     *,
+    key: shared.KeyOrRing,
     whose: shared.WhoseKey,
     own: shared.OwnModel,
     reference: shared.Reference = None,
+    control: shared.Controls = None,
     repo: shared.CommitmentRepo = None,
     trusted_root: shared.TrustedRoots = None,
     suspect_first_seen: shared.FirstSeen = None,
@@ -63,7 +64,8 @@ def detect(
 
     Exits with 0 if the mark was not detected, 3 if it was, 4 if there is too little to decide. Say how much you tried:
     p-values are corrected for it. The evidence file, a figure and a page that is not redacted disclose the target
-    class and the frequency. Of a key ring, --user says whose mark is looked for.
+    class and the frequency. Of a key ring, --user says whose mark is looked for. In the place of SUSPECT and TEXTS
+    there may be a probe that a neutral party made with drw-hf probe.
 
     \b
     Example: drw-hf detect student probes.jsonl --key my-key --victim protected --output evidence.json
@@ -71,18 +73,20 @@ def detect(
     """
     from .. import detection
     from ..evidence import verify_commitment
-    from .inputs import column, load_asked, parse_first_seen, parse_label_map
+    from .inputs import column, is_probe, load_asked, parse_first_seen, parse_label_map
     from .passphrases import open_key
 
     if redact and report is None:
         raise typer.BadParameter("--redact is for --report, which is missing")
+    if is_probe(suspect) == bool(texts):
+        raise typer.BadParameter(f"{suspect} is a probe, which holds its texts" if texts else "TEXTS are missing")
     check_unwritten(output, report, redact)
     renamed = parse_label_map(label_map)
     first_seen = parse_first_seen(suspect_first_seen)
     progress = show_progress()
     opened = open_key(key, passphrase_file, whose)
     record = None if repo is None else verify_commitment(opened, repo, trusted_roots=trusted_root or ())
-    rows = reading.load(texts, opened.task)
+    rows = None if texts is None else reading.load(texts, opened.task)
     asked = load_asked(suspect, own, opened)
     with resumable():
         result = detection.detect(
@@ -90,20 +94,20 @@ def detect(
             reference=reference,
             texts=rows,
             key=opened,
+            controls=control,
             keys_tried=keys_tried,
             **vars(tries),
             label_map=renamed,
-            gold=column(rows, gold_column, "--gold-column"),
-            logged=column(rows, logged_column, "--logged-column"),
+            gold=rows and column(rows, gold_column, "--gold-column"),
+            logged=rows and column(rows, logged_column, "--logged-column"),
             simulated_keys=simulated_keys,
             commitment=record,
             suspect_first_seen=first_seen,
             max_queries=max_queries,
-            text_columns=reading.text_column,
+            **({} if rows is None else {"text_columns": reading.text_column, **vars(batches)}),
             progress=progress,
-            **vars(batches),
         )
     files, lines = save_result(result, "evidence", output, plot, report, redact)
-    found = result.to_dict()
+    found = {"n_unanswered": 0, "controls": None, **result.to_dict()}
     document = {**{name: found[name] for name in SHOWN}, "files": files}
     return Outcome(document, "\n".join([str(result), result.explanation, *lines]), EXIT_CODES[result.verdict])
