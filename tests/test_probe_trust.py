@@ -126,7 +126,9 @@ def best_permutation(probe, key):
     return dataclasses.replace(probe, input_ids=table[probe.input_ids])
 
 
-def test_an_innocent_is_not_convicted_by_exchanging_the_tokens_of_its_probe(asked, key, tokenizer, tmp_path):
+def test_an_innocent_is_not_convicted_by_exchanging_the_tokens_of_its_probe(
+    asked, key, tokenizer, tmp_path, record_property
+):
     honest = detect(asked["innocent"], key=key)
     assert honest.verdict != "detected"
     forged = detect(best_permutation(asked["innocent"], key), key=key)
@@ -140,6 +142,7 @@ def test_an_innocent_is_not_convicted_by_exchanging_the_tokens_of_its_probe(aske
         probe = permuted(asked["innocent"], np.random.default_rng(number))
         found = verify_evidence(detect(probe, key=key), key=key, tokenizer=tokenizer)
         assert status_of(found, TOKENS) == "failed"
+    record_property("tried", 21)
 
 
 def test_the_tokens_of_an_honest_probe_are_computed_again(asked, key, tokenizer):
