@@ -313,8 +313,8 @@ def test_answers_that_do_not_fit_are_refused():
             detect(answers, given, key=key)
     broken = [answer.copy() for answer in marked]
     broken[3][5] = math.nan
-    with pytest.raises(AnswerError, match="row 3"):
-        detect(broken, rows, key=key)
+    with pytest.raises(AnswerError, match="row 3: the victim's"):
+        detect(marked, rows, key=key, victim=broken)
     with pytest.raises(InvalidInputError, match=r"the victim is of type function.*one array for every row"):
         detect(marked, rows, key=key, victim=lambda texts: texts)
     for ignored in ({"label_map": {"a": "b"}}, {"max_queries": 3}, {"batch_size": 3}, {"text_columns": "text"}):

@@ -28,7 +28,11 @@ from drw_hf import (
     detect,
     identify,
 )
-from drw_hf.detection import Probe
+from drw_hf.asking import Cut
+from drw_hf.detection import Announcement, Probe
+from drw_hf.detection.drawing import drawn_again
+from drw_hf.detection.probing import are_tokens_of
+from drw_hf.detection.texts import encode
 from drw_hf.evidence import CommitmentRecord, verify_commitment, verify_evidence
 from drw_hf.evidence.timestamps import verify_timestamp
 from drw_hf.hub.card import model_card
@@ -53,6 +57,12 @@ def check_key(key, figures):
     assert {name: getattr(key, name) for name in figures["settings"]} == figures["settings"]
     np.testing.assert_allclose(key.phase_table[figures["token_ids"]], figures["phases"], rtol=0, atol=1e-12)
     np.testing.assert_allclose(key.selection_table[figures["token_ids"]], figures["selections"], rtol=0, atol=1e-12)
+
+
+def check_open(found, *words):
+    """Nothing is open but what saved evidence cannot show by itself."""
+    assert len(found.open) == len(words), str(found)
+    assert all(word in check.name for word, check in zip(words, found.open, strict=True)), str(found)
 
 
 def passphrase_for(name):
@@ -231,7 +241,7 @@ def test_evidence_of_margin_draws_replays_to_the_same_figures(task, kind):
         folder / f"{task}-{kind}.json", key=WatermarkKey.from_pretrained(folder / f"{task}-large-key")
     )
     assert not found.failed, str(found)
-    assert ["committed" in check.name for check in found.open] == [True], str(found)
+    check_open(found, "log", "committed")
 
 
 def check_answers(answers, figures):
@@ -303,7 +313,7 @@ def test_evidence_replays_to_the_same_figures(name):
     assert [result.verdict, result.log10_p, result.p_snr] == expected("evidence")[name]
     found = verify_evidence(folder / f"{name}.json", key=key)
     assert not found.failed, str(found)
-    assert ["committed" in check.name for check in found.open] == [True], str(found)
+    check_open(found, *(["log"] if name == "memory" else []), "committed")
     again = detect(result.probe, key=key, keys_tried=result.keys_tried, looks=result.looks)
     assert again.log10_p == pytest.approx(result.log10_p, rel=1e-6)
     assert again.p_snr == pytest.approx(result.p_snr, rel=1e-6)
@@ -332,7 +342,29 @@ def test_evidence_of_tilt_replays_to_the_same_figures(name):
     key = WatermarkKey.from_pretrained(folder / f"{name.split('-')[0]}-key")
     found = verify_evidence(folder / f"{name}.json", key=key)
     assert not found.failed, str(found)
-    assert ["committed" in check.name for check in found.open] == [True], str(found)
+    check_open(found, *(["log"] if name == "sentences" else []), "committed")
+
+
+def test_a_probe_of_drawn_texts_is_read_and_its_draw_and_its_tokens_are_those():
+    folder, figures = FROZEN / "probes", expected("probes")
+    probe = Probe.load(folder / "probe.npz")
+    assert probe.digest() == probe.asked_digest() == figures["digest"] and list(probe.texts) == figures["texts"]
+    announced = Announcement.from_dict(json.loads((folder / "draw.json").read_text()))
+    assert probe.draw == announced.record(b"5" * 32) and drawn_again(probe, figures["corpus"]) is None
+    tokens = encode(
+        list(probe.texts), AutoTokenizer.from_pretrained(folder / "tokenizer"), Cut(**probe.cut), probe.task
+    )
+    assert are_tokens_of(probe, tokens)
+
+
+def test_evidence_with_controls_and_missing_answers_replays():
+    folder, figures = FROZEN / "probes", expected("probes")
+    result = DetectionResult.load(folder / "controls.json")
+    for name in ("verdict", "log10_p", "controls", "n_unanswered"):
+        assert getattr(result, name) == figures[name]
+    found = verify_evidence(folder / "controls.json", key=WatermarkKey.from_pretrained(folder / "key"))
+    assert not found.failed, str(found)
+    check_open(found, "committed")
 
 
 def test_altered_evidence_is_found_out(tmp_path):

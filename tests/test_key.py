@@ -219,6 +219,7 @@ def test_every_field_changes_the_commitment():
         "special_token_ids": (0, 2, 3),
         "separator_token_ids": (3,),
         "tokenizer_fingerprint": "00",
+        "tokenizer_digest": "00",
         "key_id": "other",
         "created_at": "2020-01-01T00:00:00+00:00",
     }

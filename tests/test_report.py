@@ -43,6 +43,8 @@ HOSTILE = "<script>alert(1)</script>\"'&`${x}$\\alpha$ \u202egnp.\u200f\x00\x1b[
 
 # The fields of a result that a redacted report may depend on; every other one makes no difference to it.
 SHOWN = {
+    "n_unanswered",
+    "controls",
     "verdict",
     "log10_p",
     "log10_bound",

@@ -69,6 +69,10 @@ class PredictorError(DrwError, RuntimeError):
     """A model, service or function could not be asked, or gave up midway; what it had answered is kept."""
 
 
+class NoAnswerError(PredictorError):
+    """A service did not answer a question: it failed too often in a row, or went on for longer than is read."""
+
+
 class AnswerError(DrwError, ValueError):
     """An answer is not a prediction: NaN, no distribution, unknown labels."""
 

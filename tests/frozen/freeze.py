@@ -17,7 +17,7 @@ from transformers import pipeline
 
 from drw_hf import KeyRing, QueryLog, WatermarkKey, detect, identify
 from drw_hf.asking import Served, redact_log, root_log
-from drw_hf.detection import probe_suspect
+from drw_hf.detection import Announcement, probe_suspect
 from drw_hf.detection.result import authenticate, refer_to
 from drw_hf.detection.statistics import STATISTICS
 from drw_hf.detection.verdict import Corrections, verdict_on
@@ -405,6 +405,33 @@ def freeze_query_log(folder):
     write_json(folder / "expected.json", {"lines": lines, "root": day.root, "asked": asked, "again": list(again)})
 
 
+def freeze_probes(folder):
+    """A probe that a neutral party made of texts that were drawn, and evidence with controls and missing answers."""
+    folder.mkdir()
+    tokenizer, chance = make_tokenizer(), random.Random(0)
+    corpus = [" ".join(chance.choices(WORDS, k=6)) for _ in range(40)]
+    announced, seed = (
+        Announcement.of(corpus, 15, "drand quicknet, round 30000000", "sequence-classification"),
+        b"5" * 32,
+    )
+    write_json(folder / "draw.json", announced.to_dict())
+    drawn = announced.draw(corpus, seed, "sequence-classification")
+    options = {"model": make_model(), "tokenizer": tokenizer, "draw": announced.record(seed), "progress": False}
+    probe = probe_suspect(make_model(seed=1), drawn, **options)
+    probe.save(folder / "probe.npz")
+    tokenizer.save_pretrained(folder / "tokenizer")
+    key = make_large_key()
+    key.save_pretrained(folder / "key")
+    rows, clean, marked, _ = make_case(key, n_rows=60)
+    _, _, innocent, _ = make_case(key, n_rows=60, mark=False)
+    marked[7] = None
+    found = detect(marked, rows, key=key, victim=clean, controls=[innocent])
+    found.save(folder / "controls.json")
+    figures = {"verdict": found.verdict, "log10_p": found.log10_p, "controls": found.controls}
+    figures |= {"corpus": corpus, "digest": probe.digest(), "texts": drawn, "n_unanswered": found.n_unanswered}
+    write_json(folder / "expected.json", figures)
+
+
 def test_freeze(hub, tmp_path, monkeypatch):
     monkeypatch.setattr(sealing, "COST", 2**17)  # as users' files are sealed, not as other tests seal theirs
     parts = {
@@ -424,6 +451,7 @@ def test_freeze(hub, tmp_path, monkeypatch):
         "margin": freeze_margin,
         "rehearsal": freeze_rehearsal,
         "query-log": freeze_query_log,
+        "probes": freeze_probes,
     }
     for name, freeze in parts.items():
         if not (FROZEN / name).exists():

@@ -22,6 +22,7 @@ from .options import AskingOptions
 from .predictor import Predictor
 from .questions import Question
 from .store import Records, Store, damaged, locked
+from .unanswered import LenientAsker
 
 logger = logging.getLogger(__name__)
 
@@ -41,17 +42,25 @@ def ask(
     options: AskingOptions,
     who: str,
     look: Look | None = None,
+    lenient: bool = False,
 ) -> list[np.ndarray]:
     """What a predictor says to questions, from disk where it was asked before.
 
     ``numbers`` are those that errors call the questions by; ``who`` is for the progress bar. ``look`` is shown every
-    batch of new answers, once they are kept, and may raise: then nothing more is asked.
+    batch of new answers, once they are kept, and may raise: then nothing more is asked. ``lenient`` keeps zeros for
+    what is refused or is no prediction, where otherwise that is an error; somebody who answers nothing is one.
     """
     content = json.dumps(questions, default=lambda value: np.asarray(value).tolist())
     digest = hashlib.blake2b(content.encode(), digest_size=16).hexdigest()
-    with answers_folder(predictor, ["probe", digest], options) as (folder, _):
-        ask_the_rest(predictor, numbers, lambda rows: [questions[row] for row in rows], folder, options, who, look)
-        return kept_answers(folder, 0, len(questions))
+    with answers_folder(predictor, ["probe", digest], options, role=who) as (folder, _):
+        asker = LenientAsker(predictor) if lenient else None
+        ask_the_rest(
+            predictor, numbers, lambda rows: [questions[row] for row in rows], folder, options, who, look, asker
+        )
+        answers = kept_answers(folder, 0, len(questions))
+    if asker is not None and not any(answer.any() for answer in answers):
+        raise asker.answered_nothing(len(answers))
+    return answers
 
 
 def ask_the_rest(
@@ -62,10 +71,12 @@ def ask_the_rest(
     options: AskingOptions,
     who: str,
     look: Look | None = None,
+    asker: LenientAsker | None = None,
 ) -> None:
     """Ask the questions that the folder holds no answer to yet; each process its share.
 
-    ``numbers``, one per question, are those that errors call them by; ``look`` is as for :func:`ask`.
+    ``numbers``, one per question, are those that errors call them by; ``look`` is as for :func:`ask`. ``asker``, if
+    there is one, asks in the predictor's place.
     """
     from accelerate import PartialState
     from tqdm.auto import tqdm
@@ -89,10 +100,12 @@ def ask_the_rest(
             batches = in_batches(predictor, questions_at, todo, options["batch_size"])
             for number, (rows, questions) in enumerate(batches):
                 if number % state.num_processes == state.process_index:
-                    answers = predictor.checked_answers(questions, [numbers[row] for row in rows])
+                    answers = (asker or predictor).checked_answers(questions, [numbers[row] for row in rows])
                     _keep_labels(predictor, folder)
                     widths = [answer.shape[-1] * (answer.ndim - 1) for answer in answers]
-                    store.write(zip(rows, widths, answers, strict=True))
+                    store.write(zip(rows[: len(answers)], widths, answers, strict=True))
+                    if asker is not None and asker.given_up is not None:
+                        raise asker.given_up
                     if look is not None:
                         look(predictor, answers)
                 bar.update(len(rows))
@@ -161,12 +174,13 @@ def damaged_folder(file: Path, why: object) -> KeptAnswersError:
 
 @contextlib.contextmanager
 def answers_folder(
-    predictor: Predictor, asked: Sequence[Any], options: AskingOptions, root: Path | None = None
+    predictor: Predictor, asked: Sequence[Any], options: AskingOptions, root: Path | None = None, role: str = ""
 ) -> Iterator[tuple[Path, str | None]]:
     """The folder in which answers are kept, and its fingerprint, by what was ``asked`` of whom.
 
     Where a predictor cannot be told from another one, a passing folder, and no fingerprint. ``root`` is where folders
-    lie if the user names no ``cache_dir``; by default they lie in the cache of 🤗 Datasets.
+    lie if the user names no ``cache_dir``; by default they lie in the cache of 🤗 Datasets. Of two whose names are all
+    that is known of them, a suspect and a victim made by one class, the ``role`` tells which is which.
     """
     import datasets
     from accelerate import PartialState
@@ -179,7 +193,8 @@ def answers_folder(
         if state.is_main_process:  # it names the folder; the others work in it, under its lock
             identity = None if predictor.stateful and named is not None else predictor.fingerprint()
             if identity is None and named is not None and "<lambda>" not in predictor.name:
-                identity = predictor.name  # enough in a folder that the user named, and so vouches for
+                # Enough in a folder that the user named, and so vouches for.
+                identity = f"{role}: {predictor.name}" if role else predictor.name
             if identity is None:
                 logger.warning(
                     "%s cannot be told from another model, so its answers are not kept, not even if it fails midway; "

@@ -39,6 +39,8 @@ class Predictor(ABC):
         under its name.
     labels_alone : bool
         Whether it gave labels without scores when it was last asked.
+    one_by_one : bool
+        Whether every question is a request of its own, so that asking several at once gains nothing.
 
     Examples
     --------
@@ -62,6 +64,7 @@ class Predictor(ABC):
     task: Task = "sequence-classification"
     stateful: bool = False
     labels_alone: bool = False
+    one_by_one: bool = False
 
     @functools.cached_property
     def name(self) -> str:
@@ -101,26 +104,45 @@ class Predictor(ABC):
     def to(self, device: torch.device) -> None:  # noqa: B027  # what is not in this process stays where it is
         """Move to the device of this process, where there are several."""
 
-    def checked_answers(self, questions: list[Question], rows: Sequence[int]) -> list[np.ndarray]:
-        """The answers, float32; refuses what is no answer to these questions, naming its row."""
+    def checked_answers(
+        self, questions: list[Question], rows: Sequence[int], problems: list[AnswerError] | None = None
+    ) -> list[np.ndarray]:
+        """The answers, float32; refuses what is no answer to these questions, naming its row.
+
+        With a list of ``problems`` it goes there instead, and zeros stand for what was not answered.
+        """
         answers = self.answer(questions)
         check_number(self.name, questions, answers)
         if self.labels is None:
             raise PredictorError(f"the labels of {self.name} are not known yet; pass labels=[...]")
+        return [self._checked(*each, problems) for each in zip(questions, rows, answers, strict=True)]
+
+    def _checked(self, question: Question, row: int, given: Any, problems: list[AnswerError] | None) -> np.ndarray:
         by_word = self.task == "token-classification"
-        wanted = ("words", len(self.labels)) if by_word else (len(self.labels),)
-        checked = [np.asarray(answer, dtype=np.float32) for answer in answers]
-        for row, answer in zip(rows, checked, strict=True):
-            if answer.ndim != len(wanted) or answer.shape[-1] != len(self.labels):
-                raise AnswerError(f"row {row}: {self.name} gave an array of shape {answer.shape}, expected {wanted}")
+        wanted = ("words", len(self.labels or ())) if by_word else (len(self.labels or ()),)
+        answer = np.asarray(given, dtype=np.float32)
+        if answer.ndim != len(wanted) or answer.shape[-1] != wanted[-1]:
+            problem = AnswerError(f"row {row}: {self.name} gave an array of shape {answer.shape}, expected {wanted}")
+            answer = self.unanswered(question)
+        else:
             wrong = ~are_distributions(answer) & (answer.any(axis=-1) | (not by_word))  # a word with zeros: no answer
-            if wrong.any():
-                place = f", word {int(np.argmax(wrong))}" if by_word else ""
-                raise AnswerError(
-                    f"row {row}{place}: the probabilities of {self.name} are NaN, negative or do not sum to one; what "
-                    "was answered before is kept, call again once it answers with probabilities"
-                )
-        return checked
+            if not wrong.any():
+                return answer
+            place = f", word {int(np.argmax(wrong))}" if by_word else ""
+            problem = AnswerError(
+                f"row {row}{place}: the probabilities of {self.name} are NaN, negative or do not sum to one; what "
+                "was answered before is kept, call again once it answers with probabilities"
+            )
+            answer = np.where(wrong[..., None], np.float32(0.0), answer)
+        if problems is None:
+            raise problem
+        problems.append(problem)
+        return answer
+
+    def unanswered(self, question: Question) -> np.ndarray:
+        """What is kept of a question that was not answered."""
+        words = (rough_length(question),) if self.task == "token-classification" else ()
+        return np.zeros((*words, len(self.labels or ())), dtype=np.float32)
 
 
 @runtime_checkable

@@ -11,7 +11,7 @@ import numpy as np
 from huggingface_hub.errors import OfflineModeIsEnabled
 
 from ..checks import unfit
-from ..errors import AnswerError, DatasetError, DrwError, PredictorError
+from ..errors import AnswerError, DatasetError, DrwError, NoAnswerError, PredictorError
 from ..reading.answers import RefusedAnswer, answers_within, wait_told
 from ..reading.files import MEBIBYTE
 from .predictor import Predictor, PredictorOptions, check_number
@@ -57,7 +57,7 @@ class RetryingPredictor(Predictor):
                 if pause is None:
                     raise
                 if attempt == self.max_retries:
-                    raise PredictorError(
+                    raise NoAnswerError(
                         f"{self.name} failed {attempt + 1} times in a row, last with {type(error).__name__}; call "
                         "again (with cache_dir=, if there was none) to go on from here"
                     ) from error
@@ -124,6 +124,8 @@ class CallablePredictor(RetryingPredictor):
 class ClientPredictor(CallablePredictor):
     """A ``huggingface_hub.InferenceClient``: one request per question."""
 
+    one_by_one = True
+
     def __init__(self, client: Any, options: PredictorOptions):
         super().__init__(self._request, options)
         self.client, self.name = client, str(getattr(client, "model", None) or type(client).__name__)
@@ -145,7 +147,7 @@ class ClientPredictor(CallablePredictor):
             with answers_within(_LARGEST_ANSWER, _PATIENCE):
                 return [self._entities(question) if isinstance(question, list) else self._scores(str(question))]
         except RefusedAnswer as error:
-            raise PredictorError(f"{self.name}: {error}; ask another service") from None
+            raise NoAnswerError(f"{self.name}: {error}; ask another service") from None
         except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
             why = " ".join(f"{type(error).__name__} {error}".split())[:200]
             raise AnswerError(

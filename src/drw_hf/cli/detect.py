@@ -22,20 +22,21 @@ EXIT_CODES = {"detected": DETECTED, "not detected": DONE, "undecided": UNDECIDED
 # What of a result is shown: nothing of the key but its public names. The evidence file holds all.
 SHOWN = (
     "verdict p_value p_bound log10_p log10_bound z_score p_snr n_probes n_tokens n_effective n_queries level "
-    "keys_tried suspects_tested looks statistic variant beside parts tokens_needed explanation key_fingerprint "
-    "key_commitment probe_digest suspect suspect_first_seen commitment committed created_at"
+    "keys_tried suspects_tested looks statistic variant beside parts n_unanswered controls tokens_needed explanation "
+    "key_fingerprint key_commitment probe_digest suspect suspect_first_seen commitment committed created_at"
 ).split()
 
 
 @prints_outcome
 def detect(
     suspect: shared.Suspect,
-    texts: shared.Texts = None,
+    texts: shared.OptionalTexts = None,
     *,
     key: shared.KeyOrRing,
     whose: shared.WhoseKey,
     own: shared.OwnModel,
     reference: shared.Reference = None,
+    control: shared.Controls = None,
     repo: shared.CommitmentRepo = None,
     trusted_root: shared.TrustedRoots = None,
     suspect_first_seen: shared.FirstSeen = None,
@@ -64,7 +65,8 @@ def detect(
 
     Exits with 0 if the mark was not detected, 3 if it was, 4 if there is too little to decide. Say how much you tried:
     p-values are corrected for it. The evidence file, a figure and a page that is not redacted disclose the target
-    class and the frequency. Of a key ring, --user says whose mark is looked for.
+    class and the frequency. Of a key ring, --user says whose mark is looked for. In the place of SUSPECT and TEXTS
+    there may be a probe that a neutral party made with drw-hf probe.
 
     With --logged the suspect is asked what was asked of your service under the key (of a ring: by that user), and
     labels that were drawn are tested, too. TEXTS are then needed only where the log holds digests of them.
@@ -77,15 +79,17 @@ def detect(
     from .. import detection
     from ..asking import QueryLog
     from ..evidence import verify_commitment
-    from .inputs import column, load_asked, parse_first_seen, parse_label_map
+    from .inputs import column, is_probe, load_asked, parse_first_seen, parse_label_map
     from .passphrases import open_key
 
     if logged is not None and logged_column is not None:
         raise typer.BadParameter("--logged and --logged-column were both given; the log says itself what was served")
-    if texts is None and logged is None:
-        raise typer.BadParameter("TEXTS are missing: name the texts to ask about, or the log of a service (--logged)")
     if redact and report is None:
         raise typer.BadParameter("--redact is for --report, which is missing")
+    if is_probe(suspect) and (texts or logged):
+        raise typer.BadParameter(f"{suspect} is a probe, which holds its texts")
+    if not (is_probe(suspect) or texts or logged):
+        raise typer.BadParameter("TEXTS are missing: name the texts to ask about, or the log of a service (--logged)")
     check_unwritten(output, report, redact)
     renamed = parse_label_map(label_map)
     first_seen = parse_first_seen(suspect_first_seen)
@@ -101,6 +105,7 @@ def detect(
             reference=reference,
             texts=rows,
             key=opened,
+            controls=control,
             keys_tried=keys_tried,
             **vars(tries),
             label_map=renamed,
@@ -110,11 +115,10 @@ def detect(
             commitment=record,
             suspect_first_seen=first_seen,
             max_queries=max_queries,
-            text_columns=reading.text_column,
+            **({} if rows is None else {"text_columns": reading.text_column, **vars(batches)}),
             progress=progress,
-            **vars(batches),
         )
     files, lines = save_result(result, "evidence", output, plot, report, redact)
-    found = result.to_dict()
+    found = {"n_unanswered": 0, "controls": None, **result.to_dict()}
     document = {**{name: found[name] for name in SHOWN}, "files": files}
     return Outcome(document, "\n".join([str(result), result.explanation, *lines]), EXIT_CODES[result.verdict])

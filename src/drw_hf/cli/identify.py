@@ -44,7 +44,7 @@ SHOWN_OF_USERS = ("user", "p_corrected", "log10_corrected", "log10_p", "log10_bo
 @prints_outcome
 def identify(
     suspect: shared.Suspect,
-    texts: shared.Texts = None,
+    texts: shared.OptionalTexts = None,
     *,
     ring: Annotated[str, shared.model_option("--ring", "Your key ring")],
     users: Annotated[

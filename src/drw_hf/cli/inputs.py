@@ -3,6 +3,7 @@
 Heavy to import: commands do so when they run.
 """
 
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,6 +12,7 @@ import typer
 
 from ..asking.models import load_clean, load_tokenizer
 from ..checks import class_names
+from ..detection.probe import Probe
 from ..detection.result import as_iso
 from ..errors import DatasetError, InvalidInputError
 from ..keys import WatermarkKey
@@ -20,18 +22,24 @@ from .options import OwnModel
 def load_asked(suspect: str, own: OwnModel, key: WatermarkKey) -> dict[str, Any]:
     """Who is asked, as arguments of ``detect`` and ``identify``.
 
-    The suspect, a folder, a Hub id or an address, stays a name: asking it opens it, a model with its own tokenizer.
+    The suspect, a folder, a Hub id or an address, stays a name: asking it opens it, a model with its own tokenizer. A
+    probe that somebody made is read.
     """
     return {
-        "suspect": suspect,
+        "suspect": suspect if not is_probe(suspect) else Probe.load(suspect),
         "tokenizer": load_tokenizer(own.tokenizer or own.victim or ""),
         "victim": None if own.victim is None else load_clean(own.victim, key.task, key),
     }
 
 
+def is_probe(suspect: str) -> bool:
+    """Whether in the place of a suspect there is the file of what it said."""
+    return suspect.endswith(".npz") and os.path.isfile(suspect)
+
+
 def parse_label_map(pairs: Sequence[str] | None) -> dict[str, str] | None:
     """``old=new`` as a mapping."""
-    wrong = [pair for pair in pairs or () if "=" not in pair.strip("=")]
+    wrong = [pair for pair in pairs or () if "=" not in pair.lstrip("=")]
     if wrong:
         raise typer.BadParameter(f"--label-map {wrong[0]}: expected theirs and yours, as in LABEL_0=negative")
     return dict(pair.split("=", 1) for pair in pairs or ()) or None

@@ -202,7 +202,8 @@ Suspect = Annotated[
         autocompletion=complete_path,
     ),
 ]
-Texts = Annotated[str | None, data_argument("What about; some hundred texts, better thousands", "TEXTS")]
+Texts = Annotated[str, data_argument("What about; some hundred texts, better thousands", "TEXTS")]
+OptionalTexts = Annotated[str | None, data_argument("What about; some hundred texts, better thousands", "TEXTS")]
 Logged = Annotated[
     str | None, path_option("Log of the service (drw-hf serve --log): what was asked of it is asked.", "FOLDER")
 ]
@@ -212,7 +213,8 @@ Reference = Annotated[
     str | None, model_option("--reference", "A student of your clean model, which the key has nothing to do with")
 ]
 LabelMap = Annotated[
-    list[str] | None, name_option("Renamed label, as in LABEL_0=negative. May be repeated.", "OLD=NEW")
+    list[str] | None,
+    name_option("Renamed label, as in LABEL_0=negative; OLD= for none of yours. May be repeated.", "OLD=NEW"),
 ]
 GoldColumn = Annotated[str | None, name_option("Column of true labels.")]
 MaxQueries = Annotated[int | None, count_option("Ask so many texts at the most.")]
@@ -242,6 +244,10 @@ class Tries:
     looks: Annotated[int, count_option("Looks at the data in all, this one included.")] = 1
     level: Annotated[float, typer.Option(help="Level of the verdict.")] = 1e-3
 
+
+Controls = Annotated[
+    list[str] | None, model_option("--control", "A model known to be innocent, tested beside. May be repeated")
+]
 
 # -- of rings
 

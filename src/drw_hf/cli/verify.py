@@ -1,5 +1,7 @@
 """Replaying a claim for people and for scripts."""
 
+from typing import Annotated
+
 from . import options as shared
 from .output import DONE, FAILED, UNDECIDED, Outcome, prints_outcome
 
@@ -13,17 +15,28 @@ def verify(
     repo: shared.CommitmentRepo = None,
     trusted_root: shared.TrustedRoots = None,
     suspect_first_seen: shared.FirstSeen = None,
+    tokenizer: Annotated[
+        str | None, shared.model_option("--tokenizer", "The protected model's tokenizer, to compute the tokens again")
+    ] = None,
+    corpus: Annotated[str | None, shared.path_option("What the texts were drawn from, to draw them again.")] = None,
+    reading: shared.Reading,
+    probe_digest: Annotated[
+        str | None, shared.name_option("The digest that a neutral party published of its probe.", "SHA256")
+    ] = None,
     passphrase_file: shared.PassphraseFile = None,
 ) -> Outcome:
     """Replay a claim: is saved evidence what its probe, its key and its commitment say?
 
     Checks that the key is the one the evidence names and was committed to before the suspect was first seen, that the
-    parameters are the key's, that every figure follows from the saved probe, and that what was tried is declared.
+    parameters are the key's, that every figure follows from the saved probe, and that what was tried is declared. With
+    --tokenizer also that the tokens are those of the texts, with --corpus that a public seed drew these, and with
+    --probe-digest that the answers are those that a neutral party recorded. A log is its owner's word, and left open.
     Exits with 0 if every check passed, 1 if one failed, 4 if none failed but some could not be decided.
 
     \b
     Example: drw-hf verify evidence.json --key my-key --repo me/protected --trusted-root tsa.pem
     """
+    from ..asking.models import load_tokenizer
     from ..detection.result import read_document
     from ..evidence.verify import verify_evidence
     from .inputs import parse_first_seen
@@ -31,12 +44,16 @@ def verify(
 
     first_seen = parse_first_seen(suspect_first_seen)  # before a passphrase is asked for
     read_document(evidence)  # and so is this
+    opened = open_key(key, passphrase_file, whose)
     found = verify_evidence(
         evidence,
-        key=open_key(key, passphrase_file, whose),
+        key=opened,
         repo_id=repo,
         trusted_roots=trusted_root or (),
         suspect_first_seen=first_seen,
+        tokenizer=None if tokenizer is None else load_tokenizer(tokenizer),
+        corpus=None if corpus is None else reading.load(corpus, opened.task),
+        probe_digest=probe_digest,
     )
     n = len(found.checks)
     if found.holds:

@@ -2,6 +2,7 @@
 
 from .callback import PsnrCallback
 from .detect import detect
+from .drawing import Announcement
 from .probe import Probe
 from .probing import ProbingOptions, probe_suspect
 from .result import DetectionResult
@@ -11,6 +12,7 @@ from .statistics.nodes import p_snr_many
 from .statistics.periodogram import p_snr, periodogram
 
 __all__ = [
+    "Announcement",
     "DetectionResult",
     "Finding",
     "Probe",

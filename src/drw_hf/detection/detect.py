@@ -3,7 +3,7 @@
 import dataclasses
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import date, datetime
+from datetime import UTC, date, datetime
 from typing import Any, Protocol, Unpack
 
 from transformers import PreTrainedTokenizerBase
@@ -13,9 +13,10 @@ from ..errors import InvalidInputError, KeyMismatchError
 from ..keys.key import WatermarkKey
 from ..keys.settings import MARKS
 from .probe import Probe
-from .probing import ProbingOptions, Suspect, probe_of, texts_in
-from .result import DetectionResult, as_iso, authenticate, refer_to
+from .probing import ProbingOptions, Suspect, probe_of
+from .result import DetectionResult, as_iso, authenticate, moment_of, refer_to
 from .statistics import TestOptions
+from .texts import texts_in
 from .verdict import Corrections, verdict_on
 
 
@@ -38,6 +39,7 @@ def detect(
     tokenizer: PreTrainedTokenizerBase | None = None,
     victim: Suspect | None = None,
     reference: Suspect | None = None,
+    controls: Sequence[Suspect] | None = None,
     keys_tried: int = 1,
     suspects_tested: int = 1,
     looks: int = 1,
@@ -60,8 +62,10 @@ def detect(
     suspect : model, str, Pipeline, InferenceClient, callable, Probe, or list of arrays
         Who is asked. A callable takes a list of texts (pairs: tuples; token tasks: lists of words) and returns for
         each ``{label: score}`` or a label, token tasks a list of these, one per word. A
-        :class:`~drw_hf.detection.Probe` is analysed without asking. Arrays are answers gathered elsewhere, (m,) or
-        (len(input_ids), m) in the key's label order; ``texts`` are then rows with ``input_ids``.
+        :class:`~drw_hf.detection.Probe` is analysed without asking; to one that a neutral party made, ``victim``,
+        ``reference``, ``logged``, ``controls`` and ``gold`` are added here, by the texts it keeps. What a suspect
+        refuses, or answers with what is no prediction, is counted and left out. Arrays are answers gathered
+        elsewhere, (m,) or (len(input_ids), m) in the key's label order; ``texts`` are then rows with ``input_ids``.
     texts : list, Dataset, DataFrame
         Texts, pairs, lists of words, or tokenised rows. Of a data set or a data frame the column of texts is asked
         (``text_columns``).
@@ -77,6 +81,10 @@ def detect(
         A model of yours that has nothing to do with the key. Best is a student of the clean victim's answers to text
         like the thief's: it errs as students do, and what it explains is no noise any more. Without the victim it
         stands in for it.
+    controls : sequence of models, optional
+        Models that are known to be innocent, as many as you have: they are asked the same, and the same test on each
+        stands beside the finding (:attr:`DetectionResult.controls`). They are not suspects, so nothing is corrected
+        for them.
     keys_tried, suspects_tested, looks : int
         How many keys, suspects and looks at the data there were in all, this one included; p-values are corrected.
     level : float
@@ -100,7 +108,7 @@ def detect(
         result says that the key was not committed to beforehand.
     suspect_first_seen : str, date or datetime, optional
         When the suspect was first seen, for the commitment to be older than; without a time zone it is UTC, and a
-        date is the beginning of that day.
+        date is the beginning of that day. It is not after this test.
     **probing
         ``gold``, ``label_map``, ``suspect_tokenizer``, ``max_queries``: see
         :class:`drw_hf.detection.ProbingOptions`; and ``text_columns``, ``batch_size``, ``max_length``,
@@ -120,7 +128,7 @@ def detect(
         Where key and tokenizer, key and probe, or key and commitment do not belong together.
     """
     record = None if commitment is None else _record_of(commitment, key)
-    first_seen = None if suspect_first_seen is None else as_iso(suspect_first_seen)
+    first_seen = None if suspect_first_seen is None else _checked_day(as_iso(suspect_first_seen))
     draws = MARKS.get(key.mark).draws(key.settings)
     if isinstance(suspect, Probe):
         pass  # it holds its answers, and says so
@@ -136,11 +144,20 @@ def detect(
             "leave it out, and give the logged texts alone (keys with a margin draw close calls: see margin_budget)"
         )
     others: dict[str, Any] = {"tokenizer": tokenizer, "victim": victim, "reference": reference, "logged": logged}
-    probe = probe_of("detect", suspect, texts, key=key, **others, **probing)
+    probe = probe_of("detect", suspect, texts, key=key, controls=controls, **others, **probing)
     corrections = Corrections(keys_tried, suspects_tested, looks)
     bare = verdict_on(probe, key, corrections, level, TestOptions(logged_counts, simulated_keys))
     result = refer_to(bare, record, first_seen)
     return dataclasses.replace(result, mac=authenticate(result.document(), key))
+
+
+def _checked_day(first_seen: str) -> str:
+    if moment_of(first_seen) > datetime.now(UTC):
+        raise InvalidInputError(
+            f"suspect_first_seen={first_seen!r} lies in the future, and the suspect is tested now; give the day on "
+            "which it was first seen (without a time zone it is UTC)"
+        )
+    return first_seen
 
 
 def _split_pairs(logged: Any) -> tuple[list[Any], list[Any]]:

@@ -1,4 +1,8 @@
-"""`Probe`: what a suspect (and the clean victim) said of texts, kept so that it is analysed again without asking."""
+"""`Probe`: what a suspect (and the clean victim) said of texts, kept so that it is analysed again without asking.
+
+A probe keeps the texts, too, so that whoever has the tokenizer can tell whether the tokens are theirs. What probes did
+not hold at first is left out of file and digest where it is not there: the digests of old ones must not change.
+"""
 
 import dataclasses
 import hashlib
@@ -6,7 +10,7 @@ import io
 import json
 import os
 from collections.abc import Container, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +18,7 @@ import numpy as np
 import torch
 
 from ..asking.words import Words
-from ..checks import unfit
+from ..checks import fits, unfit
 from ..errors import InvalidInputError
 from ..keys.choices import AnswerKind, Task
 from ..keys.derivation import MARGIN_ORDER
@@ -26,11 +30,26 @@ from ..watermark.margin import draw_messages
 from ..watermark.sampling import text_messages
 from ..watermark.tokens import Query, hashed_tokens, view_tokens
 
-FORMAT = "drw-probe-1"
+FORMAT = "drw-probe-2"
+FIRST_FORMAT = "drw-probe-1"  # of probes that hold nothing newer
 _TEXTS = ("input_ids", "token_type_ids", "offsets", "rows", "places")
 _ANSWERS = ("suspect", "victim", "reference")
 _LABELS = ("gold", "logged")
-_ARRAYS = (*_TEXTS, "suspect", "victim", "gold", "logged", "reference")
+_OWNERS = ("victim", "gold", "logged", "reference", "controls")  # what the owner may add to what a suspect said
+_ARRAYS = (*_TEXTS, "suspect", *_OWNERS)
+_QUESTIONS = "texts"  # in the file and the digest: the texts as bytes of JSON
+_ADDED_SINCE: dict[str, Any] = {  # what probes did not say at first, and what they are taken to say
+    "tokenizer_digest": None,
+    "cut": None,
+    "n_unanswered": 0,
+    "left_out": (),
+    "lacking": (),
+    "draw": None,
+    "control_names": (),
+}
+_CUT = {"max_length": int | None, "side": str, "pairs": str}
+_DRAW = dict.fromkeys(("corpus", "algorithm", "source", "seed"), str) | dict.fromkeys(("n_texts", "number"), int)
+KeptText = str | tuple[str, ...]  # a text; a pair, or of a tagger words
 _TOKENS_AT_ONCE = 2**24  # padded: a single long text among short ones must not fill the memory
 
 
@@ -88,7 +107,25 @@ class Probe:
     tokenizer_fingerprint : str or None
         Of the owner's tokenizer.
     label_map : dict or None
-        ``{suspect's label: key's label}``, where the owner said which of the suspect's labels are which of the key's.
+        ``{suspect's label: key's label}``, where the owner said which of the suspect's labels are which of the key's;
+        ``""`` for one that is none of the key's.
+    texts : tuple or None
+        The texts themselves; pairs and words as tuples. None where they were not known.
+    cut : dict or None
+        How the owner's tokens were cut: ``max_length``, ``side`` and ``pairs``, as in :class:`drw_hf.asking.Cut`.
+    tokenizer_digest : str or None
+        Of the owner's whole tokenizer, not its vocabulary alone.
+    n_unanswered : int
+        How many texts (of a tagger: words) the suspect was asked about in vain: it refused, or gave what is no
+        prediction. They are not among the items.
+    left_out, lacking : tuple of str
+        Labels of the suspect that are none of the key's (their share was left out, and the others divided by the
+        rest), and labels of the key that the suspect does not have (which have probability 0).
+    draw : dict or None
+        By which public seed the texts were drawn from a corpus: :mod:`drw_hf.detection.drawing`.
+    controls : array of float32, shape (controls, N, m), or None
+        What models say that are known to be innocent; zeros where one does not answer.
+    control_names : tuple of str
     """
 
     task: Task
@@ -108,6 +145,15 @@ class Probe:
     suspect_name: str = ""
     tokenizer_fingerprint: str | None = None
     label_map: dict[str, str] | None = None
+    texts: tuple[KeptText, ...] | None = field(default=None, repr=False)
+    cut: dict[str, Any] | None = None
+    tokenizer_digest: str | None = None
+    n_unanswered: int = 0
+    left_out: tuple[str, ...] = ()
+    lacking: tuple[str, ...] = ()
+    draw: dict[str, Any] | None = None
+    controls: np.ndarray | None = None
+    control_names: tuple[str, ...] = ()
 
     @property
     def n_texts(self) -> int:
@@ -162,12 +208,41 @@ class Probe:
     def digest(self) -> str:
         """SHA-256 over all that was asked and answered."""
         whole = hashlib.sha256(json.dumps(self._fields(), sort_keys=True).encode())
-        for name in _ARRAYS:
-            array = getattr(self, name)
-            if array is not None:
-                whole.update(f"{name} {array.dtype.str} {array.shape}".encode())
-                whole.update(np.ascontiguousarray(array).tobytes())
+        for name, array in self._kept().items():
+            whole.update(f"{name} {array.dtype.str} {array.shape}".encode())
+            whole.update(np.ascontiguousarray(array).tobytes())
         return whole.hexdigest()
+
+    def asked_digest(self) -> str:
+        """SHA-256 over what the suspect was asked and answered, whatever the owner added afterwards.
+
+        Who probes without the key publishes it before seeing the key: :meth:`digest` is the same then.
+        """
+        owners: dict[str, Any] = dict.fromkeys(_OWNERS)
+        return dataclasses.replace(self, **owners, control_names=()).digest()
+
+    def control(self, number: int) -> "Probe":
+        """A control's answers in the place of the suspect's, as far as it gave any."""
+        assert self.controls is not None
+        answers = self.controls[number]
+        there = answers.any(axis=1)
+        items = ("rows", "places", "victim", "gold", "logged", "reference")
+        parts: dict[str, Any] = {
+            name: None if (array := getattr(self, name)) is None else array[there] for name in items
+        }
+        return dataclasses.replace(
+            self,
+            **parts,
+            suspect=answers[there],
+            kind="labels" if are_labels_alone(answers[there]) else "probabilities",
+            suspect_name=self.control_names[number],
+            controls=None,
+            control_names=(),
+            n_unanswered=0,
+            left_out=(),
+            lacking=(),
+            label_map=None,
+        )
 
     def save(self, path: str | os.PathLike) -> None:
         """Write the probe as a compressed ``.npz``; it holds tokens and answers, and nothing of any key."""
@@ -175,13 +250,13 @@ class Probe:
 
     def content(self) -> bytes:
         """The file that :meth:`save` writes."""
-        arrays = {name: getattr(self, name) for name in _ARRAYS if getattr(self, name) is not None}
+        arrays: dict[str, Any] = self._kept()
         if sum(array.nbytes for array in arrays.values()) > LARGEST_ARCHIVE - LARGEST_DOCUMENT:
             raise InvalidInputError(
                 f"this probe is larger than {in_words(LARGEST_ARCHIVE)}, the most that Probe.load reads; ask fewer "
                 "texts"
             )
-        fields = np.frombuffer(json.dumps({"format": FORMAT, **self._fields()}).encode(), dtype=np.uint8)
+        fields = np.frombuffer(json.dumps({"format": self._format(), **self._fields()}).encode(), dtype=np.uint8)
         buffer = io.BytesIO()
         np.savez_compressed(buffer, fields=fields, **arrays)
         return buffer.getvalue()
@@ -190,13 +265,17 @@ class Probe:
     def load(cls, path: str | os.PathLike) -> "Probe":
         """Read what :meth:`save` wrote; ``InvalidInputError`` for anything else, and beyond 1 GiB unpacked."""
         what = "a probe that Probe.save wrote"
-        arrays: dict[str, Any] = read_arrays(path, ("fields", *_ARRAYS), what, InvalidInputError)
+        arrays: dict[str, Any] = read_arrays(path, ("fields", _QUESTIONS, *_ARRAYS), what, InvalidInputError)
         fields = parse_json(arrays.pop("fields", np.zeros(0)).tobytes()[: LARGEST_DOCUMENT + 1])
-        if isinstance(fields, dict) and isinstance(fields.get("format"), str) and fields["format"] != FORMAT:
+        known = isinstance(fields, dict) and fields.get("format") in (FIRST_FORMAT, FORMAT)
+        if isinstance(fields, dict) and isinstance(fields.get("format"), str) and not known:
             raise InvalidInputError(f"{path} is a probe of another format; update drw_hf")
-        whole = isinstance(fields, dict) and fields.pop("format", None) == FORMAT and _are_a_probe(fields, arrays)
-        probe = cls(**{**fields, "labels": tuple(fields["labels"])}, **arrays) if whole else None
-        if probe is None or not _hold_together(probe):
+        has_texts, content = _QUESTIONS in arrays, arrays.pop(_QUESTIONS, None)
+        texts = None if content is None else _as_questions(parse_json(content.tobytes()))
+        written_as = fields.pop("format") if known else None
+        whole = known and has_texts == (texts is not None) and _are_a_probe(fields, arrays)
+        probe = cls(**_with_tuples(fields), texts=texts, **arrays) if whole else None
+        if probe is None or not _hold_together(probe) or probe._format() != written_as:
             raise InvalidInputError(f"{path} is not {what}, or it was damaged; restore it from a backup")
         return probe
 
@@ -204,6 +283,8 @@ class Probe:
         """Refuse a probe whose parts do not fit together, or hold what is no answer."""
         arrays = {name: array for name in _ARRAYS if (array := getattr(self, name)) is not None}
         fields = {**self._fields(), "label_map": self.label_map}
+        if self.texts is not None and _as_questions(json.loads(json.dumps(self.texts))) != self.texts:
+            raise InvalidInputError("the texts of this probe are no texts, pairs of texts or lists of words")
         if not _are_a_probe(fields, arrays) or not _hold_together(self):
             raise InvalidInputError(
                 "this probe does not hold together: its arrays must have one entry per item, answers must be finite, "
@@ -214,8 +295,23 @@ class Probe:
     def _fields(self) -> dict[str, Any]:
         names = ("task", "kind", "n_queries", "suspect_name", "tokenizer_fingerprint")
         fields = {"labels": list(self.labels), **{name: getattr(self, name) for name in names}}
+        newer = {name: getattr(self, name) for name in _ADDED_SINCE}
+        newer = {name: value for name, value in newer.items() if value != _ADDED_SINCE[name]}
+        newer = {name: list(value) if isinstance(value, tuple) else value for name, value in newer.items()}
         # Probes did not say so at first, and the digests of those without a map must not change.
-        return fields if self.label_map is None else {**fields, "label_map": self.label_map}
+        return {**fields, **({} if self.label_map is None else {"label_map": self.label_map}), **newer}
+
+    def _kept(self) -> dict[str, np.ndarray]:
+        """The arrays by name, the texts as one of them."""
+        arrays = {name: array for name in _ARRAYS if (array := getattr(self, name)) is not None}
+        if self.texts is None:
+            return arrays
+        content = json.dumps(self.texts, separators=(",", ":")).encode()
+        return {**arrays, _QUESTIONS: np.frombuffer(content, dtype=np.uint8)}
+
+    def _format(self) -> str:
+        newer = self.texts is not None or self.controls is not None or self._fields().keys() & _ADDED_SINCE.keys()
+        return FORMAT if newer else FIRST_FORMAT
 
     def _queries(self, size: int = 2048) -> Iterator[tuple[slice, Query]]:
         """The texts in padded batches, large ones: on a busy machine torch's threads wait more than they work."""
@@ -236,16 +332,25 @@ class Probe:
 
 def _are_a_probe(fields: dict[str, Any], arrays: dict[str, np.ndarray]) -> bool:
     """Whether what was read has the fields of a probe, and arrays of the right kinds and shapes."""
-    declared = {entry.name: entry.type for entry in dataclasses.fields(Probe) if entry.name not in _ARRAYS}
-    if not declared.keys() - {"label_map"} <= fields.keys() <= declared.keys() or unfit(fields, declared):
+    others = {*_ARRAYS, "texts"}
+    declared = {entry.name: entry.type for entry in dataclasses.fields(Probe) if entry.name not in others}
+    optional = {"label_map", *_ADDED_SINCE}
+    if not declared.keys() - optional <= fields.keys() <= declared.keys() or unfit(fields, declared):
         return False
+    parts: tuple[tuple[str, dict[str, Any]], ...] = (("cut", _CUT), ("draw", _DRAW))
+    for name, kinds in parts:
+        part = fields.get(name)
+        if part is not None and (part.keys() != kinds.keys() or unfit(part, kinds)):
+            return False
     if not {*_TEXTS, "suspect"} <= arrays.keys() or any(array.ndim == 0 for array in arrays.values()):
         return False
     n_items, n_tokens, labels = len(arrays["rows"]), len(arrays["input_ids"]), fields["labels"]
     shapes: dict[str, tuple[int, ...]] = dict.fromkeys(_ANSWERS, (n_items, len(labels)))
+    shapes["controls"] = (len(fields.get("control_names", ())), n_items, len(labels))
     shapes |= {"input_ids": (n_tokens,), "token_type_ids": (n_tokens,), "offsets": (len(arrays["offsets"]),)}
     return 2 <= len(labels) == len(set(labels)) and all(
-        array.shape == shapes.get(name, (n_items,)) and array.dtype == (np.float32 if name in _ANSWERS else np.int64)
+        array.shape == shapes.get(name, (n_items,))
+        and array.dtype == (np.float32 if name in (*_ANSWERS, "controls") else np.int64)
         for name, array in arrays.items()
     )
 
@@ -258,12 +363,29 @@ def _hold_together(probe: Probe) -> bool:
     if (offsets[1:] < offsets[:-1]).any() or (rows < 0).any() or (rows >= probe.n_texts).any():
         return False
     by_word = probe.task == "token-classification"
-    answers = [array for name in _ANSWERS if (array := getattr(probe, name)) is not None]
+    if probe.texts is not None and len(probe.texts) != probe.n_texts:
+        return False
+    if bool(probe.control_names) != (probe.controls is not None):
+        return False
+    answers = [array for name in (*_ANSWERS, "controls") if (array := getattr(probe, name)) is not None]
     labels = [array for name in _LABELS if (array := getattr(probe, name)) is not None]
     return (
         bool(((places >= 0) & (places < np.diff(offsets)[rows]) if by_word else places == -1).all())
         and probe.n_queries >= 0
+        and probe.n_unanswered >= 0
         and not (probe.input_ids < 0).any()
         and all(np.isfinite(array).all() for array in answers)
         and all(((array >= -1) & (array < n_labels)).all() for array in labels)
     )
+
+
+def _with_tuples(fields: dict[str, Any]) -> dict[str, Any]:
+    """Fields as JSON has them, with tuples where a probe has some."""
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()}
+
+
+def _as_questions(texts: Any) -> tuple[KeptText, ...] | None:
+    """Texts as JSON has them as a probe holds them; None for what holds anything else."""
+    if not isinstance(texts, list) or not all(fits(text, str | list[str]) for text in texts):
+        return None
+    return tuple(text if isinstance(text, str) else tuple(text) for text in texts)

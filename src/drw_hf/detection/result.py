@@ -30,6 +30,7 @@ FORMAT = "drw-evidence-1"
 LARGEST_EVIDENCE = 64 * MEBIBYTE  # two million numbers; a result has a few for each token of the vocabulary
 NOT_COMMITTED = "The result refers to no commitment made beforehand"
 _NOT_SAVED = ("probe", "null_samples")
+_SAID_SINCE: dict[str, Any] = {"label_map": None, "n_unanswered": 0, "controls": None}
 _SERIES = ("frequencies", "powers", "hash_values", "target_values")
 
 
@@ -98,6 +99,11 @@ class DetectionResult:
     parts : dict or None
         The tests that this one is made of, by name, where it is made of several: each as in ``beside``, and how many
         probes counted. For a key with a margin and a log they are ``"tilt"`` and ``"margin"``.
+    n_unanswered : int
+        Of how many texts (of a tagger: words) the suspect gave no prediction; they are left out.
+    controls : list of dict or None
+        The same test on models that are known to be innocent, as in ``beside``, with each one's ``name``, and None in
+        the place of its figures where it cannot be tested. No part of the verdict, and no look at the suspect.
     commitment : dict or None
         Where the key's commitment was found, as :func:`drw_hf.evidence.verify_commitment` tells; None for a result
         that refers to none.
@@ -145,6 +151,8 @@ class DetectionResult:
     beside: dict[str, Any] | None = None
     label_map: dict[str, str] | None = field(default=None, repr=False)
     parts: dict[str, dict[str, Any]] | None = None
+    n_unanswered: int = 0
+    controls: list[dict[str, Any]] | None = None
     commitment: dict[str, Any] | None = None
     suspect_first_seen: str | None = None
     mac: str | None = field(default=None, repr=False)
@@ -247,8 +255,10 @@ class DetectionResult:
     def to_dict(self) -> dict[str, Any]:
         """The scalar findings, for logs and JSON."""
         fields = {name: getattr(self, name) for name in _saved_fields() if name not in _SERIES}
-        if self.label_map is None:  # results did not say so at first, and their authentication codes must stay right
-            del fields["label_map"]
+        # Results did not say so at first, and their authentication codes must stay right.
+        for name, nothing in _SAID_SINCE.items():
+            if fields[name] == nothing:
+                del fields[name]
         return {**fields, "p_value": self.p_value, "p_bound": self.p_bound, "committed": self.committed}
 
     def document(self) -> dict[str, Any]:
@@ -263,7 +273,8 @@ def check_kinds(result: DetectionResult) -> None:
     wrong = unfit(vars(result), declared)
     if not wrong:
         beside = [] if result.beside is None else [result.beside]
-        scored = {"beside": beside, "parts": (result.parts or {}).values()}
+        tested = [one for one in result.controls or [] if one.get("z_score", ...) is not None]
+        scored = {"beside": beside, "parts": (result.parts or {}).values(), "controls": tested}
         wrong = [name for name, parts in scored.items() for part in parts if not fits(part.get("z_score"), float)]
         declared = dict.fromkeys(scored, "a test with its z_score")
     if not wrong:

@@ -20,6 +20,7 @@ from ..keys.frames import forgets_locals
 from ..keys.key import WatermarkKey
 from ..keys.settings import MARKS, PAPERS_MARK
 from ..wording import small_p
+from .controls import controls_tested, describe_controls
 from .probing import Probe
 from .result import DetectionResult
 from .statistics import SPECTRA, STATISTICS, Finding, SpectrumStatistic, Statistic, TestOptions, newest_for
@@ -100,6 +101,13 @@ def verdict_on(
         alone = dataclasses.replace(options or TestOptions(), simulated_keys=0)
         without = statistic.test(dataclasses.replace(probe, reference=None), key, alone).test
         explanation = f"{explanation} {compare_without_reference(verdict, without, level, corrections)}"
+    controls = None if probe.controls is None else controls_tested(probe, key, statistic, options or TestOptions())
+    if controls is not None:
+        explanation = f"{explanation} {describe_controls(controls, level)}"
+    if probe.n_unanswered:
+        explanation = f"{explanation} {describe_unanswered(probe)}"
+    if probe.left_out or probe.lacking:
+        explanation = f"{explanation} {describe_labels(probe)}"
     return DetectionResult(
         verdict=verdict,
         log10_p=corrections.correct(test.log10_p),
@@ -138,6 +146,8 @@ def verdict_on(
         beside=None if found.beside is None else _shown(found.beside),
         label_map=probe.label_map,
         parts={name: {**_shown(part), "n_probes": part.n_probes} for name, part in found.parts.items()} or None,
+        n_unanswered=probe.n_unanswered,
+        controls=controls,
         probe=probe,
         null_samples=found.null_samples,
     )
@@ -217,6 +227,26 @@ def compare_without_reference(verdict: Verdict, test: ExactTest, level: float, c
     return f"{said}."
 
 
+def describe_unanswered(probe: Probe) -> str:
+    """What was left unanswered, and what that does to the test."""
+    what = "words" if probe.task == "token-classification" else "texts"
+    all_of_them = len(probe.suspect) + probe.n_unanswered
+    return (
+        f"Of {all_of_them} {what} the suspect left {probe.n_unanswered} without a prediction. They are left out, by "
+        "its own choice, which has nothing to do with the key."
+    )
+
+
+def describe_labels(probe: Probe) -> str:
+    """Which labels had no counterpart, and what became of them."""
+    said = []
+    if probe.left_out:
+        said.append(f"labels that are none of the key's were left out of its answers ({', '.join(probe.left_out)})")
+    if probe.lacking:
+        said.append(f"it lacks labels of the key ({', '.join(probe.lacking)})")
+    return f"The suspect has other labels: {', and '.join(said)}."
+
+
 def differs_beyond_rounding(counted: Mapping[str, Any]) -> bool:
     """Whether more logged answers than rounding explains are not what the key and the victim give.
 
@@ -274,6 +304,11 @@ def check_belongs(probe: Probe, key: WatermarkKey) -> None:
         raise KeyMismatchError(
             f"the probe is of a {probe.task} model with labels {list(probe.labels)}; the key {key.fingerprint} is for "
             f"{key.task} with {list(key.labels)}"
+        )
+    if key.target_label in probe.lacking and MARKS.get(key.mark).has_target:
+        raise InvalidInputError(
+            "the suspect has no label for the key's target class, so there is nothing to test; if it has one under "
+            "another name, pass label_map={suspect's label: key's label}"
         )
     fingerprints = {probe.tokenizer_fingerprint, key.tokenizer_fingerprint} - {None}
     if len(fingerprints) > 1 or probe.input_ids.max(initial=0) >= key.vocab_size:

@@ -5,14 +5,17 @@ from typing import TYPE_CHECKING
 from ..lazy import lazy
 
 if TYPE_CHECKING:
+    from .check import Check
     from .commitments import CommitmentRecord, NotCommitted, publish_commitment, verify_commitment
+    from .logs import ProvenLines
     from .timestamps import Timestamp, verify_timestamp
-    from .verify import Check, Verification, verify_evidence
+    from .verify import Verification, verify_evidence
 
 __all__ = [
     "Check",
     "CommitmentRecord",
     "NotCommitted",
+    "ProvenLines",
     "Timestamp",
     "Verification",
     "publish_commitment",
@@ -28,7 +31,9 @@ __getattr__, __dir__ = lazy(
         **dict.fromkeys(
             ("CommitmentRecord", "NotCommitted", "publish_commitment", "verify_commitment"), "commitments"
         ),
+        "Check": "check",
+        "ProvenLines": "logs",
         **dict.fromkeys(("Timestamp", "verify_timestamp"), "timestamps"),
-        **dict.fromkeys(("Check", "Verification", "verify_evidence"), "verify"),
+        **dict.fromkeys(("Verification", "verify_evidence"), "verify"),
     },
 )

@@ -120,6 +120,10 @@ def _plot_chance(axes: Any, result: DetectionResult) -> None:
         axes.hist(samples, bins=60, density=True, color=_LIGHT, label=f"{len(samples):,} {others}")
     else:
         _fill_normal(axes, f"{others}, about")
+    controls = [one["z_score"] for one in result.controls or () if one["z_score"] is not None]
+    if controls:
+        label = "innocent models, by their z"
+        axes.plot(controls, [0.0] * len(controls), "^", color=_INK, markersize=6, clip_on=False, label=label)
     _mark_observed(axes, (result.observed - result.null_mean) / unit, this)
     axes.set(xlabel="test statistic, in standard deviations", ylabel="density")
     title = f"p = {small_p(result.log10_p)}, certainly ≤ {small_p(result.log10_bound, up=True)}"

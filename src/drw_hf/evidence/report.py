@@ -45,7 +45,7 @@ WITHHELD = (
 )
 _SHOWN = (
     "verdict log10_p log10_bound z_score level keys_tried suspects_tested looks statistic n_queries suspect "
-    "label_map suspect_first_seen key_fingerprint key_commitment probe_digest versions created_at"
+    "label_map suspect_first_seen key_fingerprint key_commitment probe_digest n_unanswered versions created_at"
 ).split()
 _SHOWN_IN_PART = ["variant", "commitment", "mac"]  # or under another name
 _BLANKS: dict[Any, Any] = {float: math.nan, int: 0, str: "", list[float]: []}  # None for any other type
@@ -91,6 +91,7 @@ def published(result: DetectionResult) -> dict[str, Any]:
         "redacted": True,
         "withheld": list(WITHHELD),
         **{name: getattr(result, name) for name in _SHOWN},
+        **({} if result.controls is None else {"controls": result.controls}),
         "answers": answers,
         "chosen_by": chosen_by,
         "task": result.settings["task"],
@@ -114,6 +115,15 @@ def _redacted(result: DetectionResult) -> DetectionResult:
     fields["log10_bound"] = math.ceil(result.log10_bound * 10) / 10
     fields["z_score"] = round(result.z_score, 1)
     fields["settings"] = {"task": result.settings.get("task")}
+    if result.controls is not None:  # their names are the owner's
+        fields["controls"] = [
+            {
+                "name": f"model {number}",
+                "z_score": None if one["z_score"] is None else round(one["z_score"], 1),
+                "log10_p": None if one["log10_p"] is None else round(one["log10_p"], 1),
+            }
+            for number, one in enumerate(result.controls, start=1)
+        ]
     return dataclasses.replace(result, **fields)
 
 
@@ -130,6 +140,10 @@ def _check(result: DetectionResult) -> None:
                 check(getattr(result, name))
         except DrwError as error:
             problems[name] = str(error)
+    for place, one in enumerate(result.controls or (), start=1):
+        figures = one.get("z_score", ...), one.get("log10_p", ...)
+        if figures != (None, None) and not all(map(is_number, figures)):
+            problems["controls"] = f"the figures of number {place} are no numbers"
     for name, problem in problems.items():
         raise InvalidInputError(f"{name} of the result: {problem}; restore the file it was read from")
 

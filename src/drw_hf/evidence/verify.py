@@ -8,11 +8,13 @@ import json
 import math
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import date, datetime, timedelta
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
+
+from transformers import PreTrainedTokenizerBase
 
 from ..checks import fits
 from ..detection.probing import Probe
@@ -32,7 +34,11 @@ from ..errors import DrwError, EvidenceError, HubError, InvalidInputError
 from ..keys.key import WatermarkKey
 from ..registry import Registry
 from ..wording import printable
+from .check import Check, Status
 from .commitments import CommitmentRecord, NotCommitted, verify_commitment
+from .logs import ProvenLines, check_log_age
+from .probe_checks import check_draw, check_party, check_tokens
+from .trust import taken_on_trust
 
 TOLERANCE = 1e-6  # relative: what other versions of numpy and torch may round differently, and far less than matters
 _NEAR_ZERO = 1e-9
@@ -40,25 +46,11 @@ _MOST_SIMULATED = 1_000  # no saved figure takes more, and a file must not make 
 _FIRST_P_SNR = "drw-psnr-1"  # of evidence that does not say by which version its P_snr was computed
 _REWORDED = ("standard deviations a token", "standard deviations per token")  # in explanations: before, and now
 # What evidence of earlier versions, or without such a thing, does not say, and what it would say.
-_ADDED_SINCE = {"beside": None, "label_map": None, "parts": None}
+_ADDED_SINCE = {"beside": None, "label_map": None, "parts": None, "n_unanswered": 0, "controls": None}
 _TRIED = ("keys_tried", "suspects_tested", "looks")
 _OF_THE_KEY = {"key_commitment", "key_fingerprint", "frequency", "target_label", "settings"}
 _OF_THE_CLAIM = {"format", "created_at", "versions", "mac", "commitment", "suspect_first_seen"}
 _COMPARED_ELSEWHERE = _OF_THE_KEY | _OF_THE_CLAIM
-Status = Literal["passed", "failed", "open"]
-_MARKS: dict[Status, str] = {"passed": "✓", "failed": "✗", "open": "?"}
-
-
-@dataclass(frozen=True)
-class Check:
-    """One thing that was looked at: ``"passed"``, ``"failed"``, or ``"open"`` where it could not be decided."""
-
-    name: str
-    status: Status
-    detail: str
-
-    def __str__(self) -> str:
-        return printable(f"{_MARKS[self.status]} {self.name}: {self.detail}")
 
 
 @dataclass(frozen=True)
@@ -117,14 +109,18 @@ def verify_evidence(
     repo_id: str | None = None,
     trusted_roots: Sequence[str | os.PathLike | bytes] = (),
     suspect_first_seen: str | date | datetime | None = None,
+    tokenizer: PreTrainedTokenizerBase | None = None,
+    corpus: Iterable[Any] | None = None,
+    probe_digest: str | None = None,
+    log: ProvenLines | None = None,
     token: str | bool | None = None,
     revision: str | None = None,
 ) -> Verification:
     """Replay a claim, check by check.
 
     A replay shows that the claim follows from the probe; that the probe is honest it cannot show, and
-    :attr:`Verification.not_checked` lists what is believed. Nor can the suspect be asked the same again: a probe keeps
-    the owner's tokens, not the texts. If you can reach the suspect, ask it yourself, with texts of your own choice:
+    :attr:`Verification.not_checked` lists what is believed. If you can reach the suspect, ask it yourself, with texts
+    of your own choice, or with those that the probe keeps (``Probe.load(…).texts``):
     ``drw_hf.detect(suspect, texts, key=key, tokenizer=…)``.
 
     Parameters
@@ -140,6 +136,15 @@ def verify_evidence(
     suspect_first_seen : str, date or datetime, optional
         When the suspect was first seen, where the evidence does not say; it must not contradict the evidence. Without
         a time zone it is UTC, and a date is the beginning of that day.
+    tokenizer : PreTrainedTokenizerBase, optional
+        The protected model's: by it the tokens are computed again from the texts in the probe.
+    corpus : iterable, optional
+        The corpus from which a public seed drew the texts, for the draw to be done again.
+    probe_digest : str, optional
+        The digest that a neutral party published of its probe, before it saw the key.
+    log : ProvenLines, optional
+        What shows that the lines of a log are older than the suspect. Without it, evidence that rests on a log is
+        open: the log is its owner's word.
 
     Raises
     ------
@@ -162,10 +167,15 @@ def verify_evidence(
         _check_statistic(document, replayed),
         _check_tried(document, replayed),
         *_check_log(replayed),
+        *check_tokens(probe, key, tokenizer),
+        *check_draw(probe, corpus),
+        *check_party(probe, probe_digest),
+        *check_log_age(probe, _settings_of(document), _first_moment(document, first_seen), log),
         _check_commitment(document, key, repo_id, first_seen, **hub),
     )
     claim = f"{document['verdict']}. {document['explanation']}"
-    return Verification(claim, checks, _taken_on_trust(document, probe_or_reason, key))
+    shown = {check.name for check in checks if check.status == "passed"}
+    return Verification(claim, checks, taken_on_trust(document, probe_or_reason, key, shown))
 
 
 def _read(evidence: str | os.PathLike | DetectionResult) -> tuple[dict[str, Any], Probe | str]:
@@ -190,40 +200,13 @@ def _settings_of(document: Mapping[str, Any]) -> dict[str, Any]:
     return document["settings"] if isinstance(document["settings"], dict) else {}
 
 
-def _taken_on_trust(document: Mapping[str, Any], probe: Probe | str, key: WatermarkKey) -> tuple[str, ...]:
-    """What no check can tell, of those things that this evidence rests on."""
-    settings = _settings_of(document)
-    optional = ("victim", "reference", "gold", "logged", "label_map")
-    given = {name: getattr(probe, name, None) is not None for name in optional}
-    newest = newest_for(STATISTICS, probe, key) if isinstance(probe, Probe) else None
-    believed = {
-        "The answers in the probe are the suspect's.": True,
-        "The texts were not chosen by the suspect's answers, and none were left out afterwards: whoever keeps those "
-        "that fit the key makes an unmarked suspect look marked.": True,
-        "The clean victim's answers in the probe are the clean victim's.": given["victim"],
-        "The reference's answers in the probe are those of a model that has nothing to do with the key, and that was "
-        "not made from the suspect's answers.": given["reference"],
-        "The suspect's labels are those of the key that the owner chose for them (label_map), and no others were "
-        "tried.": given["label_map"] or bool(document.get("label_map")),
-        "The gold labels in the probe are right.": given["gold"],
-        "The logged labels in the probe are those that were served.": given["logged"],
-        "The logged counts are how often the tokens were asked.": bool(settings.get("logged_counts")),
-        "Which texts were asked of the service, and which of them are in the log, did not depend on what it answered: "
-        "a log that is filtered by answers, feedback or correctness makes unmarked suspects look marked.": given[
-            "logged"
-        ]
-        or bool(settings.get("logged_counts")),
-        "The log is in the order in which it was served: of answers that share a draw the first counts.": bool(
-            document.get("parts")
-        ),
-        "No more keys, suspects and looks were tried than are declared.": True,
-        "The statistic was chosen before its result was seen: there is a newer one for such a probe.": newest
-        is not None
-        and newest.name != document["statistic"],
-        "The suspect was not seen before the day that is declared.": document.get("suspect_first_seen") is not None,
-        "The evidence was made when it says, with the library versions it names.": True,
-    }
-    return tuple(sentence for sentence, needed in believed.items() if needed)
+def _first_moment(document: Mapping[str, Any], first_seen: str | None) -> datetime | None:
+    """When the suspect was first seen, by the evidence or whoever replays it; None where nobody says, or no date."""
+    try:
+        moments = [moment_of(iso) for iso in (document.get("suspect_first_seen"), first_seen) if iso is not None]
+    except InvalidInputError:
+        return None
+    return min(moments, default=None)
 
 
 # -- what the evidence says of itself
@@ -427,6 +410,10 @@ def _check_commitment(
         return Check(name, "failed", "the evidence declares suspect_first_seen with something that is no date")
     if len(set(moments)) > 1:
         return Check(name, "failed", f"the evidence declares that it was {declared}, which {first_seen} contradicts")
+    made = _made_at(document)
+    if made is not None and any(moment > made for moment in moments):
+        seen = f"{declared or first_seen}, after the evidence was made, {document['created_at']}"
+        return Check(name, "failed", f"the suspect cannot have been first seen {seen}")
     if repo_id is None:
         recorded = document.get("commitment")
         named = f"; the evidence names {recorded.get('repo_id')}" if isinstance(recorded, dict) else ""
@@ -440,6 +427,13 @@ def _check_commitment(
     except HubError as error:
         return Check(name, "open", str(error))
     return Check(name, *_judge_dates(record, document.get("commitment"), moments[0]))
+
+
+def _made_at(document: Mapping[str, Any]) -> datetime | None:
+    try:
+        return moment_of(document["created_at"])
+    except InvalidInputError:
+        return None
 
 
 def _judge_dates(record: CommitmentRecord, recorded: Any, first_seen: datetime) -> tuple[Status, str]:

@@ -1,8 +1,9 @@
 """What a key is bound to: the facts it reads from a model, its configuration and its tokenizer."""
 
 import hashlib
-from collections.abc import Iterable
-from dataclasses import dataclass
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
 from typing import Any, Self, TypedDict
 from weakref import WeakKeyDictionary
 
@@ -12,6 +13,7 @@ from .choices import TASKS, Task
 
 _fingerprints: WeakKeyDictionary[Any, tuple[int, str]] = WeakKeyDictionary()  # a tokenizer's size and digest
 LARGEST_VOCABULARY = 2**24  # the largest there are have a million tokens
+_NOT_THE_TOKENIZERS_OWN = ("version", "truncation", "padding")  # of the file, and of the last call
 _CLASS_NAME_PARTS = {"ForSequenceClassification": TASKS[0], "ForTokenClassification": TASKS[1]}
 
 
@@ -45,6 +47,8 @@ class Binding:
         Those of them that stand between the two texts of a pair.
     tokenizer_fingerprint : str or None
         Digest of the vocabulary of the tokenizer the key was made with.
+    tokenizer_digest : str or None
+        Digest of the whole of it, as :func:`tokenizer_digest` computes it. Keys that were made before have none.
     """
 
     task: Task
@@ -53,6 +57,7 @@ class Binding:
     special_token_ids: tuple[int, ...]
     separator_token_ids: tuple[int, ...]
     tokenizer_fingerprint: str | None = None
+    tokenizer_digest: str | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "labels", tuple(self.labels))  # they are lists, where they come from a key file
@@ -118,7 +123,18 @@ class Binding:
             special_token_ids=special,
             separator_token_ids=_sorted_ids("separator_token_ids", separator_token_ids),
             tokenizer_fingerprint=None if tokenizer is None else tokenizer_fingerprint(tokenizer),
+            tokenizer_digest=None if tokenizer is None else tokenizer_digest(tokenizer),
         )
+
+    def to_fields(self) -> dict[str, Any]:
+        """What a key saves and commits to; keys without the later digest must stay what they were."""
+        return {name: value for name, value in vars(self).items() if (name, value) != ("tokenizer_digest", None)}
+
+    @classmethod
+    def from_fields(cls, document: Mapping[str, Any]) -> Self:
+        """What :meth:`to_fields` gave, among the other fields of a key."""
+        names = [one.name for one in fields(cls) if one.name in document or one.name != "tokenizer_digest"]
+        return cls(**{name: document[name] for name in names})
 
 
 def plain_config(model_or_config: Any) -> Any:
@@ -198,6 +214,25 @@ def tokenizer_fingerprint(tokenizer: Any) -> str:
         digest.update(index.to_bytes(8, "big") + len(encoded).to_bytes(8, "big") + encoded)
     _fingerprints[tokenizer] = (len(tokenizer), digest.hexdigest())
     return digest.hexdigest()
+
+
+def tokenizer_digest(tokenizer: Any) -> str | None:
+    """SHA-256 over a whole tokenizer: also how it normalises, splits, merges and frames texts; None for a slow one.
+
+    It is of what ``tokenizer.json`` says, without the truncation and padding of the last call, and does not depend on
+    how the file is laid out.
+    """
+    backend: Any = getattr(tokenizer, "backend_tokenizer", None)
+    if not hasattr(backend, "to_str"):
+        return None
+    document = json.loads(backend.to_str())
+    for name in _NOT_THE_TOKENIZERS_OWN:
+        document.pop(name, None)
+    merges = document["model"].get("merges")
+    if merges:  # a pair was one string once
+        document["model"]["merges"] = [pair.split(" ") if isinstance(pair, str) else pair for pair in merges]
+    canonical = json.dumps(document, sort_keys=True, separators=(",", ":")).encode()
+    return hashlib.sha256(b"drw-hf whole tokenizer v1" + canonical).hexdigest()
 
 
 def _sorted_ids(name: str, ids: Iterable[int]) -> tuple[int, ...]:

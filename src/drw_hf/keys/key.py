@@ -99,6 +99,7 @@ class WatermarkKey(KeptSecret):
     special_token_ids = _Part[tuple[int, ...]]("binding.special_token_ids")
     separator_token_ids = _Part[tuple[int, ...]]("binding.separator_token_ids")
     tokenizer_fingerprint = _Part[str | None]("binding.tokenizer_fingerprint")
+    tokenizer_digest = _Part[str | None]("binding.tokenizer_digest")
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "secret", checked_secret(self.secret))
@@ -424,7 +425,7 @@ class WatermarkKey(KeptSecret):
 
     def _fields(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         """All but the secret: JSON-able fields, and arrays by name."""
-        fields = {**vars(self.binding), **self.settings.to_fields()}
+        fields = {**self.binding.to_fields(), **self.settings.to_fields()}
         arrays = {_RULE_ARRAY + name: array for name, array in self.hash_rule.arrays().items()}
         return {**fields, "key_id": self.key_id, "created_at": self.created_at}, {**(self.arrays or {}), **arrays}
 
@@ -441,7 +442,7 @@ class WatermarkKey(KeptSecret):
             key = cls(
                 secret=bytes.fromhex(fields["secret"]),
                 settings=settings_from_fields(fields, of_rule),
-                binding=Binding(**{one.name: fields[one.name] for one in dataclasses.fields(Binding)}),
+                binding=Binding.from_fields(fields),
                 key_id=fields["key_id"],
                 created_at=fields["created_at"],
                 arrays=own or None,

@@ -3,6 +3,7 @@
 import hashlib
 import itertools
 import os
+import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -62,13 +63,24 @@ class SeenUsers:
 
     def __init__(self) -> None:
         self._runs: list[np.ndarray] = []  # of shape (2, n): the halves of the digests, sorted by the first
+        self._spelt: dict[str, str] = {}  # names that are not composed (NFC), by what they are when they are: few
 
     def add(self, users: list[str]) -> bytes:
-        """Take note of some users; returns a digest of these names in this order."""
+        """Take note of some users; returns a digest of these names in this order.
+
+        Two spellings of one name, composed and decomposed, are one name twice: nobody could tell whom it accuses.
+        """
+        for user in users:
+            if isinstance(user, str) and not unicodedata.is_normalized("NFC", user):
+                self._note_spelling(user)
         joined = b"".join([hashlib.blake2b(encode_user(user), digest_size=16).digest() for user in users])
         halves = np.frombuffer(joined, dtype="<u8").reshape(-1, 2).T
         order = np.argsort(halves[0])
         run = halves[:, order]
+        if self._spelt:
+            spelt = next((user for user in users if user in self._spelt), None)
+            if spelt is not None:
+                raise _spelt_twice(spelt, self._spelt[spelt])
         again = np.append(False, (run[:, 1:] == run[:, :-1]).all(axis=0))
         for known in self._runs:
             place = np.minimum(np.searchsorted(known[0], run[0]), known.shape[1] - 1)
@@ -80,3 +92,25 @@ class SeenUsers:
             run = run[:, np.argsort(run[0], kind="stable")]
         self._runs.append(run)
         return hashlib.sha256(joined).digest()
+
+    def _note_spelling(self, user: str) -> None:
+        composed = unicodedata.normalize("NFC", user)
+        other = self._spelt.setdefault(composed, user)
+        if other != user or self._has(composed):
+            raise _spelt_twice(composed, user if other == user else other)
+
+    def _has(self, user: str) -> bool:
+        """Whether a name was among those that were added."""
+        low, high = np.frombuffer(hashlib.blake2b(encode_user(user), digest_size=16).digest(), dtype="<u8")
+        for known in self._runs:
+            first, end = np.searchsorted(known[0], low), np.searchsorted(known[0], low, side="right")
+            if (known[1, first:end] == high).any():
+                return True
+        return False
+
+
+def _spelt_twice(user: str, other: str) -> InvalidInputError:
+    return InvalidInputError(
+        f"the users {user!a} and {other!a} are one name in two spellings of Unicode, with keys of their own, "
+        "and nobody who reads it could tell whom a finding names; list them apart, or rename one"
+    )

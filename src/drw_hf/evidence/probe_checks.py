@@ -1,0 +1,71 @@
+"""Checks of a probe against what lies outside of it: a tokenizer, a corpus, a digest that others published."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from transformers import PreTrainedTokenizerBase
+
+from ..asking.questions import Cut
+from ..detection.drawing import drawn_again
+from ..detection.probed_model import ProbedModel
+from ..detection.probing import Probe, are_tokens_of
+from ..detection.texts import asked_texts, encode
+from ..errors import DrwError
+from ..keys.binding import tokenizer_digest, tokenizer_fingerprint
+from ..keys.key import WatermarkKey
+from .check import Check, Status
+
+TOKENS = "the tokens are those of the texts"
+DRAWN = "the texts were drawn by the public seed"
+PARTYS = "the suspect's answers are those that a neutral party recorded"
+
+
+def check_tokens(
+    probe: Probe | None, key: WatermarkKey, tokenizer: PreTrainedTokenizerBase | None
+) -> tuple[Check, ...]:
+    """Whether the tokens in a probe are those that the key's tokenizer makes of its texts; none without both."""
+    if probe is None or probe.texts is None or probe.cut is None or tokenizer is None:
+        return ()
+    if key.tokenizer_fingerprint not in (None, tokenizer_fingerprint(tokenizer)):
+        return (Check(TOKENS, "failed", "the tokenizer given has another vocabulary than the key was made with"),)
+    try:
+        tokens = encode(asked_texts(probe.texts, probe.task), tokenizer, Cut(**probe.cut), probe.task)
+    except (DrwError, TypeError, ValueError) as error:
+        return (Check(TOKENS, "failed", f"the texts cannot be tokenised ({type(error).__name__})"),)
+    if not are_tokens_of(probe, tokens):
+        return (Check(TOKENS, "failed", "computed again from the texts, they are others"),)
+    given, doubts = tokenizer_digest(tokenizer), []
+    if key.tokenizer_digest not in (None, given):
+        doubts.append("the tokenizer given has the key's vocabulary, but is not the one that the key was made with")
+    recorded = ProbedModel.of_key(key).cut
+    if recorded is not None and recorded.by(tokenizer) != Cut(**probe.cut):
+        doubts.append("the texts were cut in another way than the key records, which is another look")
+    status: Status = "open" if doubts else "passed"
+    return (Check(TOKENS, status, "; ".join([f"computed again, all {len(probe.input_ids)} are", *doubts])),)
+
+
+def check_draw(probe: Probe | None, corpus: Iterable[Any] | None) -> tuple[Check, ...]:
+    """Whether a probe's texts are those that its seed draws from a corpus; none without both."""
+    if probe is None or corpus is None:
+        return ()
+    if probe.draw is None or probe.texts is None:
+        return (Check(DRAWN, "open", "the probe does not say that its texts were drawn"),)
+    try:
+        problem = drawn_again(probe, corpus)
+    except DrwError as error:
+        problem = str(error)
+    if problem is not None:
+        return (Check(DRAWN, "failed", problem),)
+    return (
+        Check(DRAWN, "passed", f"drawn again, all {probe.n_texts} are; the seed is that of {probe.draw['source']}"),
+    )
+
+
+def check_party(probe: Probe | None, digest: str | None) -> tuple[Check, ...]:
+    """Whether a probe is the one whose digest a neutral party published; none without that."""
+    if probe is None or digest is None:
+        return ()
+    found = probe.asked_digest()
+    if found != digest.strip().lower():
+        return (Check(PARTYS, "failed", f"their digest is {found[:16]}…, not the one given"),)
+    return (Check(PARTYS, "passed", f"their digest is {found[:16]}…, the one given"),)
