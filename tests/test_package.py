@@ -235,6 +235,7 @@ def test_files_that_are_copied_to_the_hub_import_public_names_alone(path):
 @pytest.mark.parametrize("name", MODULES)
 def test_docstring_examples_run(name, tmp_path, monkeypatch):
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path)
+    monkeypatch.chdir(tmp_path)  # where an example may write
     assert doctest.testmod(importlib.import_module(name)).failed == 0
 
 
