@@ -53,7 +53,7 @@ class Command:
     def said(self):
         return self.errors.read_text()
 
-    def wait(self, seconds=120):
+    def wait(self, seconds=300):
         """The address, once it answers."""
         end = time.monotonic() + seconds
         while time.monotonic() < end and self.process.poll() is None:
@@ -64,7 +64,7 @@ class Command:
             time.sleep(0.05)
         raise AssertionError(self.said())
 
-    def end(self, number=signal.SIGTERM, seconds=60):
+    def end(self, number=signal.SIGTERM, seconds=120):
         """End it in order; returns what it printed at last."""
         self.process.send_signal(number)
         out, _ = self.process.communicate(timeout=seconds)

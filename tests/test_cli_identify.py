@@ -375,7 +375,7 @@ def test_what_is_wrong_is_said_in_one_message(story, here, line, words, options)
         ("ring token ring", "--user"),
         ("ring declare ring --users missing.txt", "missing.txt"),
         ("ring rotate missing", "missing"),
-        ("identify student probes.txt --ring ring", "--users"),
+        ("identify student probes.txt --ring ring --victim tagger", "--users"),
         ("identify student probes.txt --ring ring --users users.txt", "--victim"),
         (f"{LINE} --label-map x", "LABEL_0=negative"),
         (f"{LINE} --top 0", "--top"),

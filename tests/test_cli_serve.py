@@ -284,7 +284,7 @@ def test_what_does_not_fit_is_said_at_once(place, what, monkeypatch):
 @pytest.mark.slow
 def test_workers_that_do_not_start_end_the_service(place, tmp_path):
     command = Command(place, "my-classifier", "--ring", "my-ring", "--log", "passphrase", "--workers", "2")
-    assert command.process.wait(120) == 1
+    assert command.process.wait(300) == 1
     command.process.stdout.close()
     assert "cannot be written" in command.said() and "a worker of the service did not start" in command.said()
     assert "Traceback" not in command.said()
