@@ -21,10 +21,9 @@ from ..keys.files import refuse_model_beside_plain_key
 from ..keys.kept import PullOptions
 from ..keys.key import WatermarkKey
 from ..keys.ring import KeyRing, load_key_or_ring
-from ..keys.users import encode_user
 from .configuration import WatermarkedConfig
 from .mark import RingUsers
-from .marking import Keys
+from .marking import Keys, users_of
 
 
 class KeySlot:
@@ -73,21 +72,7 @@ class KeyHolder:
                 f"this protected model has lost its key{which}: pickling and torch.save leave it behind; load the "
                 "model with from_pretrained(..., key=...), or wrap get_base_model() again with from_model"
             )
-        if isinstance(keys, KeyRing):
-            if user is None:
-                raise MissingKeyError(
-                    "this model marks with a key ring, and nobody said for whom: pass user= (one, or one for every "
-                    "row), or call it within use_key(user=...)"
-                )
-            users = (user,) if isinstance(user, str) else tuple(user)
-            for name in users:
-                encode_user(name)
-            keys = RingUsers(keys, user if isinstance(user, str) else users)
-        elif user is not None:
-            raise InvalidInputError(
-                "user= names whose key of a ring to mark with, and this is no KeyRing; leave it out, or protect the "
-                "model with a ring"
-            )
+        keys = users_of(keys, user)
         one = keys.template if isinstance(keys, RingUsers) else keys
         several = one if isinstance(one, list | tuple) else [one]
         for key in several:

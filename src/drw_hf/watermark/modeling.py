@@ -17,7 +17,7 @@ from transformers import (
 from transformers.initialization import no_init_weights
 from transformers.utils.hub import resolve_revision
 
-from ..errors import ConfigurationError, ExportRefusedError, MissingKeyError, UnsupportedModelError
+from ..errors import ConfigurationError, MissingKeyError, UnsupportedModelError
 from ..keys.binding import plain_config, task_of
 from ..keys.choices import LabelKind, Sampling, Task
 from ..keys.files import refuse_model_beside_plain_key
@@ -28,7 +28,7 @@ from ..keys.ring import KeyRing, load_key_or_ring
 from ..keys.settings import mark_named
 from .configuration import WatermarkedConfig
 from .held_key import DISABLED, KeyHolder, KeySlot, checked_key, find_key, picked
-from .marking import Keys, OutputOptions, protect
+from .marking import Keys, OutputOptions, check_draws, protect, refuse_export
 from .tokens import Query
 
 _HUB_ARGUMENTS = [*PullOptions.__annotations__, "code_revision", "proxies", "trust_remote_code"]
@@ -82,11 +82,7 @@ class _WatermarkedModel(KeyHolder, PreTrainedModel):
             )
         key = checked_key(config, self.task, key, replace_key)
         mark = mark_named(key.settings.mark)
-        if config.sample_all and not mark.draws_hard_answers:
-            raise ConfigurationError(
-                f"sample_all=True draws hard labels, and the mark {mark.name!r} draws none; leave it out, or pass "
-                "sample_all=False where the model was saved with it"
-            )
+        check_draws(mark, config.sample_all)
         if config.digits is None:
             config.digits = mark.digits or None  # said in config.json, but for marks that do not round
         super().__init__(config)
@@ -264,12 +260,7 @@ class _WatermarkedModel(KeyHolder, PreTrainedModel):
             The wrapped model's output, whose ``logits`` are log ŷ (soft) or say one label (hard), in float32. ``loss``
             is the wrapped model's own, on its unmarked logits, so that training through the wrapper trains the model.
         """
-        if torch.compiler.is_exporting() or torch.jit.is_tracing():
-            raise ExportRefusedError(
-                "a protected model cannot be exported or traced: the key's tables would be baked into the artefact, "
-                "where anybody can read them; export model.get_base_model() and mark its answers outside, or serve "
-                "the model with torch.compile"
-            )
+        refuse_export("a protected model")
         tokens = {"input_ids": input_ids, "attention_mask": attention_mask, "token_type_ids": token_type_ids}
         others = {"position_ids": position_ids, "inputs_embeds": inputs_embeds, "labels": labels}
         wanted = {"output_attentions": output_attentions, "output_hidden_states": output_hidden_states}

@@ -29,7 +29,7 @@ class Query:
     def __post_init__(self) -> None:
         if self.input_ids is None:
             raise InvalidInputError(
-                "a protected model hashes token ids, and none were given; pass input_ids (not inputs_embeds alone)"
+                "a mark hashes token ids, and none were given; pass input_ids (not inputs_embeds alone)"
             )
         if self.input_ids.dim() != 2:
             raise InvalidInputError(f"input_ids has shape {tuple(self.input_ids.shape)}; expected (batch, length)")
@@ -37,12 +37,12 @@ class Query:
             tensor = getattr(self, name)
             if tensor is not None and tensor.shape != self.input_ids.shape:
                 raise InvalidInputError(
-                    f"{name} has shape {tuple(tensor.shape)}, input_ids {tuple(self.input_ids.shape)}; a protected "
-                    "model needs one entry for every token"
+                    f"{name} has shape {tuple(tensor.shape)}, input_ids {tuple(self.input_ids.shape)}; there "
+                    "must be one entry for every token"
                 )
         if self.attention_mask is None and self.pad_token_id is None and len(self.input_ids) > 1:
             raise InvalidInputError(
-                "without an attention_mask and without a pad_token_id in the model's config, padding cannot be told "
+                "without an attention_mask and without a pad_token_id (in the model's config), padding cannot be told "
                 "from text; pass attention_mask"
             )
 
@@ -107,7 +107,7 @@ def rule_ranks(key: WatermarkKey, device: torch.device) -> Tensor | None:
 def view_tokens(key: WatermarkKey, query: Query) -> TokenView:
     """Tell words from padding and special tokens, and the first text of a pair from the second."""
     kind = on_device(key, query.input_ids.device, token_kinds)[query.input_ids]
-    attended = _attended(key, query)
+    attended = attended_tokens(key, query)
     ordinary = attended & (kind == ORDINARY)
     begun = ordinary.cumsum(dim=-1) > 0
     # The second text begins at the first separator after a word, or where the segment id leaves the first word's.
@@ -134,7 +134,8 @@ def hashed_tokens(key: WatermarkKey, query: Query, view: TokenView) -> tuple[Ten
     return query.input_ids.gather(-1, position).squeeze(-1), exists
 
 
-def _attended(key: WatermarkKey, query: Query) -> Tensor:
+def attended_tokens(key: WatermarkKey, query: Query) -> Tensor:
+    """Which tokens are no padding, by the mask or else by the pad id."""
     if query.attention_mask is not None:
         return query.attention_mask != 0
     if query.pad_token_id is None:
