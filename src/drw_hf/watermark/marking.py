@@ -3,6 +3,7 @@
 The protected models and :class:`~drw_hf.Marker` both answer through here.
 """
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +14,7 @@ from torch import Tensor
 
 from ..checks import check_choice
 from ..errors import ConfigurationError, ExportRefusedError, InvalidInputError, MissingKeyError, ModelOutputError
+from ..keys.arrays import as_tensor, plain
 from ..keys.choices import LABEL_KINDS, SAMPLINGS, LabelKind, Sampling
 from ..keys.derivation import DRAWS, MARGIN_DRAWS, MARGIN_ORDER
 from ..keys.frames import forgets_locals
@@ -73,6 +75,8 @@ def refuse_export(what: str) -> None:
 
 def users_of(keys: Any, user: str | Sequence[str] | None) -> Any:
     """Of a ring the keys of the users who were named; anything else as it is, if nobody was."""
+    if user is None and isinstance(keys, WatermarkKey):
+        return keys
     if not isinstance(keys, KeyRing):
         if user is None:
             return keys
@@ -125,8 +129,9 @@ def protect(
     else:
         log_y, marked = mark.apply_rows(logits, query, view, keys)
     # Padding and special positions of a tagger are nobody's answer: what a model puts there does not matter.
-    answers = view.ordinary if first.task == "token-classification" else torch.ones_like(marked)
-    if (torch.isnan(log_y.sum(dim=-1)) & answers).any():  # all are finite but for NaN, and a sum is fast
+    by_token = first.task == "token-classification"
+    total = log_y.sum().item()  # all are finite but for NaN, and a sum is fast
+    if math.isnan(total) and (torch.isnan(log_y.sum(dim=-1)) & (view.ordinary if by_token else True)).any():
         raise ModelOutputError(
             "the model returned NaN or infinite logits, so there is no prediction to protect; check the "
             "model's weights and dtype (float16 overflows easily) and the inputs"
@@ -137,23 +142,27 @@ def protect(
     if not mark.draws_hard_answers:
         labels = _decided(log_y, query, view, keys, mark, first.task)
         return hard_output(labels, logits.shape[-1])
-    labels, sampled = logits.argmax(dim=-1), answers if options.sample_all else marked
-    if sampled.any():
+    labels, sampled = logits.argmax(dim=-1), marked
+    if options.sample_all:
+        sampled = view.ordinary if by_token else torch.ones_like(marked)
+    wanted = plain(sampled)
+    if wanted.any():
         if options.sampling == "fresh":
             device = logits.device if generator is None else generator.device
             dtype = torch.float32 if device.type == "mps" else torch.float64
-            uniform = torch.rand(int(sampled.sum()), generator=generator, dtype=dtype, device=device)
+            uniform = torch.rand(int(wanted.sum()), generator=generator, dtype=dtype, device=device)
         else:
             uniform = _keyed_draws(query, keys, view, sampled)
         # On the CPU, where every device's draw is computed alike, and in float64, which some devices lack.
-        labels[sampled] = draw(log_y[sampled].cpu(), uniform.cpu()).to(labels.device)
+        drawn = draw(as_tensor(plain(log_y.detach())[wanted]).cpu(), uniform.cpu())
+        plain(labels)[wanted] = plain(drawn.to(labels.device))
     return hard_output(labels, logits.shape[-1])
 
 
 def _row_keys(keys: Keys, n_rows: int) -> Keys:
     if isinstance(keys, WatermarkKey):
         return keys
-    keys = keys.for_rows(n_rows).pinned() if isinstance(keys, RingUsers) else list(keys)
+    keys = keys.for_rows(n_rows) if isinstance(keys, RingUsers) else list(keys)
     given: Sequence[Any] = keys.users if isinstance(keys, RingUsers) else keys
     if len(given) != n_rows:
         what = "users" if isinstance(keys, RingUsers) else "keys"
