@@ -17,6 +17,7 @@ from drw_hf import (
     DistillationTrainer,
     KeyRing,
     QueryLog,
+    Marker,
     WatermarkedConfig,
     WatermarkedModelForSequenceClassification,
     WatermarkedModelForTokenClassification,
@@ -61,6 +62,15 @@ def models(model: PreTrainedModel, key: WatermarkKey) -> None:
         assert_type(clean, WatermarkedModelForSequenceClassification)
     assert_type(victim.push_to_hub("me/model"), str)
     WatermarkedModelForTokenClassification.from_model(model, key=key, label_kind="firm")  # type: ignore[arg-type]
+
+
+def marking(key: WatermarkKey, ring: KeyRing, ids: np.ndarray) -> None:
+    marker = Marker(key, "hard", digits=2)
+    assert_type(marker.mark_logits(np.zeros((1, 2)), ids), np.ndarray)
+    assert_type(marker.mark_probabilities(torch.ones(1, 2) / 2, ids, ids), torch.Tensor)
+    assert_type(Marker(ring).mark_logits(torch.zeros(1, 2), [[1, 2]], user=["ann"]), torch.Tensor)
+    Marker("key")  # type: ignore[arg-type]
+    Marker(key, "firm")  # type: ignore[arg-type]
 
 
 def stealing(victim: torch.nn.Module, rows: dict[str, list[str]]) -> None:

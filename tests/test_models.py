@@ -28,6 +28,9 @@ from drw_hf.errors import (
     ModelOutputError,
     UnsupportedModelError,
 )
+from drw_hf.keys import hash_rules
+from drw_hf.watermark import cosine, tilt, tokens
+from drw_hf.watermark import marking as marking_module
 from drw_hf.watermark.cosine import signal_tables
 from drw_hf.watermark.tilt import signal_table
 from drw_hf.watermark.tokens import on_device
@@ -621,3 +624,114 @@ def test_threads_and_tasks_never_disturb_each_other(mark):
     for one, wanted in zip(asyncio.run(all_requests()), expected, strict=True):
         assert torch.equal(one, wanted)
     assert torch.equal(answer(victim, batch), own)
+
+
+# -- what is not looked up anew in every call
+
+
+def test_a_change_of_the_models_configuration_is_noticed_in_the_next_call():
+    """Whatever a key must fit is looked up anew when anything changed, in its place or not."""
+    victim, batch = make_victim(), make_batch()
+    expected, config = answer(victim, batch), victim.get_base_model().config
+    changes = [
+        lambda: config.id2label.update({1: "other"}),
+        lambda: setattr(config, "id2label", {0: "other", 1: "positive"}),
+        lambda: setattr(victim.config, "id2label", {0: "a", 1: "b", 2: "c"}),
+        lambda: setattr(config, "vocab_size", 65),
+        lambda: setattr(config, "problem_type", "multi_label_classification"),
+        lambda: setattr(victim.config, "task", "token-classification"),
+    ]
+    for change in changes:
+        before = copy.deepcopy({name: getattr(config, name) for name in ("id2label", "vocab_size", "problem_type")})
+        change()
+        for _ in range(2):
+            with pytest.raises((KeyMismatchError, UnsupportedModelError)):
+                answer(victim, batch)
+        victim.config.task = "sequence-classification"
+        for name, value in before.items():
+            setattr(config, name, value)
+        assert torch.equal(answer(victim, batch), expected)
+
+
+def test_resized_embeddings_are_noticed():
+    victim = make_victim()
+    answer(victim, make_batch())
+    victim.resize_token_embeddings(70)
+    with pytest.raises(KeyMismatchError, match="vocabulary size"):
+        answer(victim, make_batch())
+
+
+def test_a_configuration_inside_the_configuration_is_watched_too():
+    victim = make_victim(model=make_model(architecture="t5"))
+    answer(victim, make_batch())
+    text = victim.get_base_model().config.get_text_config()
+    text.vocab_size += 1
+    with pytest.raises(KeyMismatchError, match="vocabulary size"):
+        answer(victim, make_batch())
+
+
+def test_another_pad_id_tells_padding_from_the_next_call_on():
+    victim = make_victim(mark="tilt")
+    ids, config = make_batch(2)["input_ids"].clone(), victim.get_base_model().config
+    ids[:, -2:] = 5
+    expected = answer(victim, {"input_ids": ids})
+    config.pad_token_id = 5
+    with pytest.raises(InvalidInputError, match="pass attention_mask"):  # for this key 5 is a word
+        answer(victim, {"input_ids": ids})
+    config.pad_token_id = 0
+    assert torch.equal(answer(victim, {"input_ids": ids}), expected)
+
+
+def test_how_answers_are_given_may_be_changed_between_calls():
+    victim, batch = make_victim(mark="tilt"), make_batch()
+    soft = answer(victim, batch)
+    victim.config.digits = 0
+    assert not torch.equal(answer(victim, batch), soft)
+    victim.config.label_kind = "hard"
+    assert set(answer(victim, batch).flatten().tolist()) <= {0.0, -1e4}
+
+
+@pytest.mark.parametrize("architecture", ["bert", "bart", "t5"])
+def test_the_marked_output_is_a_new_one_of_the_same_kind(architecture):
+    victim = make_victim(model=make_model(architecture=architecture))
+    kept = []
+    victim.get_base_model().register_forward_hook(lambda module, args, output: kept.append(output))
+    with torch.no_grad():
+        marked = victim(**make_batch(), output_hidden_states=True, labels=torch.tensor([0, 1, 0, 1]))
+    (clean,) = kept
+    assert type(marked) is type(clean) and marked is not clean and list(marked) == list(clean)
+    assert not torch.equal(marked.logits, clean.logits) and marked["logits"] is marked.logits is marked[1]
+    built = type(clean)(**{**clean, "logits": marked.logits})
+    assert vars(built).keys() == vars(marked).keys() and all(
+        vars(built)[name] is vars(marked)[name] for name in vars(built)
+    )
+    assert all(one is other for one, other in zip(built.to_tuple(), marked.to_tuple(), strict=True))
+    again = pickle.loads(pickle.dumps(marked))
+    assert list(again) == list(marked) and torch.equal(again.logits, marked.logits)
+    marked.logits = clean.logits
+    assert marked["logits"] is clean.logits
+
+
+@pytest.mark.parametrize(
+    "marking",
+    [{"mark": "cosine", "hash_rule": rule} for rule in ("second", "rarest", "keyed")] + [{"mark": "tilt"}],
+    ids=str,
+)
+@pytest.mark.parametrize("label_kind", ["soft", "hard"])
+@pytest.mark.parametrize("task", TASKS)
+def test_the_way_of_other_devices_gives_the_same(task, label_kind, marking, monkeypatch):
+    """On the CPU numbers are looked up with numpy; here with torch alone, as wherever else a model may lie."""
+    marking = dict(marking)
+    if task == "token-classification":
+        marking.pop("hash_rule", None)
+    victim, batch = make_victim(task, label_kind=label_kind, digits=0, **marking), make_batch(n_rows=6)
+    batch["token_type_ids"] = (batch["input_ids"].cumsum(-1) > 200).long()
+    batch["attention_mask"][2, 4:] = 0
+    rows = [{name: tensor[:1] for name, tensor in batch.items()}, batch]
+    expected = [answer(victim, some) for some in rows]
+    used = []
+    for module in (tokens, cosine, tilt, marking_module, hash_rules):
+        monkeypatch.setattr(module, "plain", lambda tensor: used.append(tensor) or tensor)
+    for some, wanted in zip(rows, expected, strict=True):
+        torch.testing.assert_close(answer(victim, some), wanted, rtol=0, atol=1e-6)
+    assert used

@@ -39,6 +39,7 @@ def test_the_public_names_are_these_and_no_others():
         "identify",
         "KeyRing",
         "label_with_teacher",
+        "Marker",
         "p_snr",
         "QueryLog",
         "WatermarkKey",

@@ -9,6 +9,7 @@ import logging
 import os
 import pickle
 import stat
+import threading
 import traceback
 import tracemalloc
 from pathlib import Path
@@ -187,6 +188,45 @@ def test_the_same_key_object_is_given_again_and_old_ones_are_let_go(monkeypatch)
     for user in "bca":
         ring.key_for(user)
     assert ring.key_for("a") is not first and ring.key_for("a") == first and len(ring._keys) == 2
+
+
+def test_sub_keys_of_recent_users_are_kept_and_old_ones_let_go(monkeypatch):
+    """For whoever answers them: nothing of it is shown, pickled or saved, and there is a bound."""
+    monkeypatch.setattr(ring_module, "_USERS_KEPT", 3)
+    ring, domains = make_ring(), (derivation.TABLES, derivation.TILT_PHASES, derivation.DRAWS)
+    for epoch in (0, 1):
+        for users in (["a"], ["b", "c", "b"], ["d", "a"], ["a", "b", "c", "d", "e"]):
+            for domain in domains:
+                expected = [ring.key_for(user, epoch).subkey(domain) for user in users]
+                assert ring.subkeys(users, domain, epoch) == ring.subkeys(users, domain) == expected
+                assert len(ring._recent) <= 3
+        ring.rotate()
+    before = ring.subkeys(["a"], domains[0], 0)
+    assert ring.subkeys(["a"], domains[0]) != before, "rotated"
+    for user, (value, problem) in ((user, BAD_USERS[user]) for user in BAD_USERS):
+        with pytest.raises(InvalidInputError, match=problem):
+            print(user, ring.subkeys(["a", value], domains[0]))
+    said = f"{ring!r} {ring} {ring.to_files(passphrase='sealed')}".encode()
+    assert not leaks_in(ring.key_for("a"), [("shown", said)])
+    with pytest.raises(KeySerializationError):
+        pickle.dumps(ring)
+    assert copy.deepcopy(ring) is ring
+
+
+def test_threads_may_ask_for_sub_keys_at_once(monkeypatch):
+    monkeypatch.setattr(ring_module, "_USERS_KEPT", 5)
+    ring, users = make_ring(), [f"user {number}" for number in range(20)]
+    expected, wrong = ring.table_keys(users), []
+
+    def ask(shift):
+        for number in range(200):
+            place = (number * 7 + shift) % 20
+            if ring.subkeys([users[place]], derivation.TABLES) != [expected[place]]:
+                wrong.append(place)
+
+    threads = [threading.Thread(target=ask, args=(shift,)) for shift in range(6)]
+    [thread.start() for thread in threads], [thread.join() for thread in threads]
+    assert not wrong and len(ring._recent) <= 5
 
 
 BAD_USERS = {

@@ -6,6 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from drw_hf.watermark import rounding
 from drw_hf.watermark.rounding import MOST_DIGITS, rounded, smallest_score
 
 DIGITS = range(1, MOST_DIGITS + 1)
@@ -49,6 +50,14 @@ def test_it_is_a_distribution_in_which_nothing_is_impossible(log_y, digits):
     torch.testing.assert_close(output.exp().sum(-1), torch.ones(20), rtol=0, atol=1e-5)
     least = smallest_score(digits, log_y.shape[-1])
     assert (output.exp() > 0.4 * least).all(), "scores may sum up to two, where many are rounded up"
+
+
+@given(log_y=answers(), digits=st.sampled_from(DIGITS))
+def test_few_scores_are_rounded_as_many_are(log_y, digits):
+    """Few by numpy on the CPU, many and those elsewhere by torch."""
+    least = smallest_score(digits, log_y.shape[-1])
+    few, many = (find(log_y, log_y.exp(), 10.0**digits, least) for find in (rounding._shown_of_few, rounding._shown))
+    torch.testing.assert_close(few, many, rtol=1e-6, atol=1e-9)
 
 
 def test_scores_are_whole_units_divided_by_their_sum():

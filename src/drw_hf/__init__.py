@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from .keys import KeyRing, WatermarkKey
     from .tracing.search import identify
     from .watermark import (
+        Marker,
         WatermarkedConfig,
         WatermarkedModelForSequenceClassification,
         WatermarkedModelForTokenClassification,
@@ -28,6 +29,7 @@ __all__ = [
     "DistillationArguments",
     "DistillationTrainer",
     "KeyRing",
+    "Marker",
     "QueryLog",
     "WatermarkKey",
     "WatermarkedConfig",
@@ -49,6 +51,7 @@ __getattr__, __dir__ = lazy(
         "DistillationArguments": "extraction",
         "DistillationTrainer": "extraction",
         "KeyRing": "keys",
+        "Marker": "watermark",
         "QueryLog": "asking",
         "WatermarkKey": "keys",
         "WatermarkedConfig": "watermark",

@@ -18,7 +18,7 @@ from .detection import bench_probing, bench_test, check_accuracy
 from .extraction import bench_epoch, bench_labelling, bench_steps
 from .identify import bench_identify
 from .measure import Row
-from .protection import BATCH, LENGTH, bench_forward, bench_import, bench_key
+from .protection import BATCH, LENGTH, bench_forward, bench_import, bench_key, bench_small_batches
 from .psnr import bench_psnr
 from .serving import bench_serving
 
@@ -30,6 +30,8 @@ def measure(part: str, rounds: int) -> list[Row]:
     few = max(5, rounds // 5)
     if part == "protect":
         return bench_forward(rounds) + bench_key(few) + bench_import(7)
+    if part == "small":
+        return bench_small_batches(3 * rounds)
     if part == "extract":
         return bench_steps(few) + bench_labelling(few // 3) + bench_epoch(3)
     if part == "detect":
@@ -43,7 +45,7 @@ def measure(part: str, rounds: int) -> list[Row]:
 
 def main() -> None:
     """Measure, print, write."""
-    parts = ["protect", "extract", "detect", "identify", "serve", "accuracy"]
+    parts = ["protect", "small", "extract", "detect", "identify", "serve", "accuracy"]
     parser = argparse.ArgumentParser(description=__doc__, prog="python -m tests.bench")
     parser.add_argument("--only", choices=parts, nargs="*", default=parts, help="measure these parts alone")
     parser.add_argument("--rounds", type=int, default=100, help="rounds of the forward bench (default: 100)")

@@ -42,7 +42,8 @@ class Case:
     @property
     def name(self) -> str:
         mark = f"{self.mark}, {self.n_labels} classes, " if self.mark != "cosine" else ""
-        return f"{self.task}, {mark}{self.kind} labels" + (f", {self.users} users" if self.users else "")
+        users = f", {self.users} new user{'s' if self.users > 1 else ''}" if self.users else ""
+        return f"{self.task}, {mark}{self.kind} labels{users}"
 
 
 CASES = [
@@ -84,13 +85,20 @@ def bench_forward(rounds: int) -> list[Row]:
     calls side by side (measured too, with quartiles) can only show that nothing else slows down.
     """
     batch = random_batch(BATCH, LENGTH)
-    rows = [forward_row(case, bert(case.task, case.n_labels), batch, rounds) for case in CASES]
-    # The least that a model has to do: what is done once per call weighs most here. No goal was set for it.
-    small = "one text of 16 tokens, 2 layers 128 wide: "
-    for mark in ("cosine", "tilt"):
-        case = Case("sequence-classification", mark=mark, n_labels=2, limit=None)
-        model = bert(case.task, case.n_labels, layers=2, width=128)
-        rows.append(forward_row(case, model, random_batch(1, 16), 5 * rounds, small))
+    return [forward_row(case, bert(case.task, case.n_labels), batch, rounds) for case in CASES]
+
+
+def bench_small_batches(rounds: int) -> list[Row]:
+    """The same for the small batches and models that are served on a CPU, where what is done once per call weighs most."""
+    rows = []
+    for (layers, width), batch in itertools.product(((2, 128), (6, 384)), (1, 8)):
+        where = f"{layers} × {width}, {batch} × {LENGTH} tokens: "
+        for mark, (kind, users, limit) in itertools.product(
+            ("cosine", "tilt"), (("soft", 0, 1.05), ("hard", 0, 1.08), ("soft", batch, 1.15))
+        ):
+            case = Case("sequence-classification", kind, users, mark, 2, limit)
+            model = bert(case.task, case.n_labels, layers, width)
+            rows.append(forward_row(case, model, random_batch(batch, LENGTH), rounds, where))
     return rows
 
 

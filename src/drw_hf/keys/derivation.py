@@ -67,8 +67,11 @@ def keystream_blocks(stream_key: bytes, blocks: np.ndarray) -> bytes:
 
 def counters(lower: np.ndarray, upper: np.ndarray | int = 0) -> np.ndarray:
     """Block numbers as the cipher's input, shape (..., 2): the halves of each, most significant byte first."""
-    halves = [np.asarray(half, dtype=">u8").view(np.uint64) for half in (upper, lower)]  # swapped, then repeated
-    return np.stack(np.broadcast_arrays(*halves), axis=-1)
+    # The bytes are swapped before they are repeated.
+    first, second = (np.asarray(half, dtype=">u8").view(np.uint64) for half in (upper, lower))
+    blocks = np.empty((*np.broadcast(first, second).shape, 2), dtype=np.uint64)
+    blocks[..., 0], blocks[..., 1] = first, second
+    return blocks
 
 
 def encrypted(

@@ -19,6 +19,7 @@ import torch
 from ..checks import check_choice
 from ..errors import InvalidKeyError, KeySerializationError
 from ..registry import Registry
+from .arrays import as_tensor, plain
 from .commitment import encode
 from .derivation import SECRET_BYTES, is_hexadecimal, order_from
 
@@ -126,9 +127,10 @@ class SecondRule(HashRule):
     name = "second"
 
     def choose(self, tokens: SentenceTokens) -> torch.Tensor:
-        place = tokens.first_sentence.cumsum(dim=-1)
-        wanted = place[:, -1:].clamp(max=2)
-        return (tokens.first_sentence & (place == wanted)).int().argmax(dim=-1)
+        words = plain(tokens.first_sentence)
+        place = words.cumsum(-1)
+        chosen = words & ((place == 2) | (place[:, -1:] == 1))
+        return as_tensor((1 * chosen).argmax(-1))
 
 
 @dataclass(frozen=True, repr=False, eq=False)

@@ -34,7 +34,9 @@ from .users import encode_user, listed, quoted
 
 _DOMAIN = b"drw-hf ring commitment v1"
 _KEYS_KEPT = 64  # a key's tables are 16 bytes per token id, so up to 4 MB each
+_USERS_KEPT = 1_024  # recent ones, some hundred bytes each
 _USERS_AT_ONCE = 10_000
+_EXTRACTED = ""  # no domain: what the sub-keys for all of them are expanded from
 
 
 @dataclass(frozen=True)
@@ -82,6 +84,7 @@ class KeyRing(KeptSecret):
         self._epochs: tuple[_Epoch, ...] = (_Epoch(template.created_at),)
         self._templates: dict[int, WatermarkKey] = {}
         self._keys: OrderedDict[tuple[int, bytes], WatermarkKey] = OrderedDict()
+        self._recent: OrderedDict[tuple[int, str], dict[str, bytes]] = OrderedDict()
         self._cache_lock = threading.Lock()
         self._change_lock = threading.Lock()
 
@@ -145,6 +148,29 @@ class KeyRing(KeptSecret):
         """For every user what the sub-keys of ``key_for(user)`` are expanded from, without making the key."""
         epoch, extract = self._existing(epoch), derivation.extract
         return [extract(self._user_secret(epoch, name)) for names in _encoded(users) for name in names]
+
+    @forgets_locals
+    def subkeys(self, users: Sequence[str], domain: str, epoch: int | None = None) -> list[bytes]:
+        """For every user what ``key_for(user).subkey(domain)`` is, without making the key.
+
+        Those of recent users are kept, in memory alone, for whoever answers them.
+        """
+        epoch, found = self._existing(epoch), []
+        with self._cache_lock:
+            for user in users:
+                place = epoch, user
+                known = self._recent.get(place)
+                if known is None:
+                    extracted = derivation.extract(self._user_secret(epoch, encode_user(user)))
+                    known = self._recent[place] = {_EXTRACTED: extracted}
+                    if len(self._recent) > _USERS_KEPT:
+                        self._recent.popitem(last=False)
+                else:
+                    self._recent.move_to_end(place)
+                if domain not in known:
+                    known[domain] = derivation.expand(known[_EXTRACTED], domain.encode())
+                found.append(known[domain])
+        return found
 
     def template(self, epoch: int | None = None) -> WatermarkKey:
         """A key with what all users' keys of an epoch have in common (labels, τ, rule); its tables are nobody's."""

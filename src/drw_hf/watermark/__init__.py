@@ -1,10 +1,11 @@
-"""The watermark: the marks, hard labels, and the protected models."""
+"""The watermark: the marks, hard labels, the protected models, and the marker of answers from elsewhere."""
 
 from transformers import AutoConfig, AutoModelForSequenceClassification, AutoModelForTokenClassification
 
 from .configuration import WatermarkedConfig
 from .cosine import CosineMark
 from .mark import Mark, register_mark
+from .marker import Marker
 from .modeling import WatermarkedModelForSequenceClassification, WatermarkedModelForTokenClassification
 from .tilt import TiltMark, TiltSettings
 
@@ -17,6 +18,7 @@ AutoModelForTokenClassification.register(WatermarkedConfig, WatermarkedModelForT
 __all__ = [
     "CosineMark",
     "Mark",
+    "Marker",
     "TiltMark",
     "TiltSettings",
     "WatermarkedConfig",

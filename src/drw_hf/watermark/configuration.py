@@ -10,9 +10,9 @@ from transformers.configuration_utils import SubConfigSpec
 
 from ..checks import check_choice
 from ..errors import ConfigurationError, DrwError
-from ..keys.choices import LABEL_KINDS, SAMPLINGS, TASKS
+from ..keys.choices import TASKS
 from ..keys.derivation import is_hexadecimal
-from .rounding import MOST_DIGITS
+from .marking import check_output
 
 # What users set on a model's config and expect to reach the model: kept equal outside and inside.
 _SHARED = ("id2label", "label2id", "problem_type", "output_hidden_states", "return_dict", "pad_token_id", "use_cache")
@@ -87,21 +87,13 @@ class WatermarkedConfig(PreTrainedConfig):
 
     def check_choices(self) -> None:
         """Refuse settings that are none of their choices."""
-        check_choice("label_kind", self.label_kind, LABEL_KINDS, ConfigurationError)
-        check_choice("sampling", self.sampling, SAMPLINGS, ConfigurationError)
+        check_output(self)
         if self.task is not None:
             check_choice("task", self.task, TASKS, ConfigurationError)
         if self.key_commitment is not None and not is_hexadecimal(self.key_commitment):
             raise ConfigurationError(
                 "key_commitment is not the 64 hexadecimal digits of a key's commitment; restore config.json, or "
                 "protect the model again"
-            )
-        if not isinstance(self.sample_all, bool):
-            raise ConfigurationError(f"sample_all={self.sample_all!r}: expected True or False")
-        if self.digits is not None and (type(self.digits) is not int or not 0 <= self.digits <= MOST_DIGITS):
-            raise ConfigurationError(
-                f"digits={self.digits!r}: expected an integer from 1 to {MOST_DIGITS}, or 0 for scores that are not "
-                "rounded"
             )
 
     @classmethod

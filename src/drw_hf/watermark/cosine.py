@@ -8,11 +8,13 @@ import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from ..checks import is_number
 from ..errors import InvalidKeyError
+from ..keys.arrays import as_tensor, module_of, plain
 from ..keys.binding import Binding
 from ..keys.derivation import TABLES, counters, encrypted, to_unit_interval
 from ..keys.key import WatermarkKey
@@ -42,18 +44,24 @@ def perturb(probabilities: Tensor, signal: Tensor, target: Ints, epsilon: Floats
     probabilities p̂ are, else in float32. ``target`` and ``epsilon`` are for all items or one for each.
     """
     p = probabilities if probabilities.dtype == torch.float64 else probabilities.float()
-    n_classes = p.shape[-1]
-    z = signal.to(p).unsqueeze(-1)
-    target = torch.as_tensor(target, device=p.device).unsqueeze(-1)
-    epsilon = torch.as_tensor(epsilon, dtype=p.dtype, device=p.device).unsqueeze(-1)
-    is_target = torch.arange(n_classes, device=p.device) == target
-    share = torch.where(is_target, 1.0 + z, (1.0 - z) / (n_classes - 1))
-    return (p + epsilon * share) / (1.0 + 2.0 * epsilon)
+    n_classes, z = p.shape[-1], signal.to(p).unsqueeze(-1)
+    if torch.is_tensor(target) or torch.is_tensor(epsilon):
+        target = torch.as_tensor(target, device=p.device).unsqueeze(-1)
+        epsilon = torch.as_tensor(epsilon, dtype=p.dtype, device=p.device).unsqueeze(-1)
+        return (p + epsilon * _shares(z, torch.arange(n_classes, device=p.device) == target)) / (1.0 + 2.0 * epsilon)
+    z, is_target = plain(z), np.arange(n_classes) == target
+    share = _shares(z, is_target if isinstance(z, np.ndarray) else torch.from_numpy(is_target).to(z.device))
+    return (p + as_tensor(epsilon * share)) / (1.0 + 2.0 * epsilon)
+
+
+def _shares(z: Any, is_target: Any) -> Any:
+    """Each class's part of the added mass, in units of ε."""
+    return module_of(z).where(is_target, 1.0 + z, (1.0 - z) / (is_target.shape[-1] - 1))
 
 
 def is_marked(selected: Tensor, logits: Tensor, target: Ints, scope_all: Bools) -> Tensor:
     """Which selected items are marked: all of them, or those whose unmarked prediction is c* (scope ``predicted``)."""
-    return selected & ((logits.argmax(dim=-1) == target) | scope_all)
+    return selected if scope_all is True else selected & ((logits.argmax(dim=-1) == target) | scope_all)
 
 
 def soft_output(logits: Tensor, signal: Tensor, marked: Tensor, target: Ints, epsilon: Floats) -> Tensor:
@@ -125,13 +133,11 @@ class CosineMark(Mark):
 
     def apply_users(self, logits: Tensor, query: Query, view: TokenView, users: RingUsers) -> tuple[Tensor, Tensor]:
         """Tables of the whole vocabulary would be made for one row each; its own tokens are a few cipher blocks."""
-        if (key := users.only_key) is not None:  # whose tables the ring keeps for a while
-            return self.apply(logits, query, view, key)
         template, device = users.template, query.input_ids.device
         token_ids, exists = hashed_tokens(template, query, view)
-        # All counters at once, then one cipher per row: at this size what is done by row is what costs.
+        # All counters at once, then one cipher per user: at this size what is done by row is what costs.
         blocks = counters(token_ids.cpu().numpy().reshape(len(token_ids), -1))
-        stream = encrypted(users.subkeys(TABLES), blocks, [1] * len(blocks))
+        stream = encrypted(users.stream_keys(TABLES), blocks, [1] * len(blocks))
         entries = to_unit_interval(stream).reshape(*token_ids.shape, 2)
         signal = periodic_signal(torch.from_numpy(entries[..., 0].copy()), template.frequency).float().to(device)
         ordinary = on_device(template, device, token_kinds)[token_ids] == ORDINARY
@@ -142,8 +148,8 @@ class CosineMark(Mark):
 def _hashed(query: Query, view: TokenView, key: WatermarkKey) -> tuple[Tensor, Tensor]:
     """z_{c*} of every item, and whether it is selected."""
     signal, selected = on_device(key, query.input_ids.device, signal_tables)
-    token_ids, exists = hashed_tokens(key, query, view)
-    return signal[token_ids], selected[token_ids] & exists
+    token_ids, exists = map(plain, hashed_tokens(key, query, view))
+    return as_tensor(plain(signal)[token_ids]), as_tensor(plain(selected)[token_ids] & exists)
 
 
 def _marked(

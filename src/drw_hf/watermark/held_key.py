@@ -7,6 +7,7 @@ from contextvars import ContextVar
 from typing import Any, Self
 
 import torch
+from transformers import PreTrainedConfig
 
 from ..errors import (
     ConfigurationError,
@@ -21,10 +22,9 @@ from ..keys.files import refuse_model_beside_plain_key
 from ..keys.kept import PullOptions
 from ..keys.key import WatermarkKey
 from ..keys.ring import KeyRing, load_key_or_ring
-from ..keys.users import encode_user
 from .configuration import WatermarkedConfig
 from .mark import RingUsers
-from .marking import Keys
+from .marking import Keys, users_of
 
 
 class KeySlot:
@@ -36,12 +36,74 @@ class KeySlot:
     def __init__(self, key: WatermarkKey | KeyRing | None = None, fingerprint: str | None = None):
         self.key = key
         self.fingerprint = fingerprint if key is None else key.fingerprint
+        self._facts: ModelFacts | None = None
+
+    def facts_of(self, config: WatermarkedConfig) -> "ModelFacts":
+        """What the model of this configuration is, looked up anew when anything in the configuration has changed."""
+        facts = self._facts
+        if facts is None or not facts.hold(config):
+            facts = self._facts = ModelFacts(config)
+        return facts
 
     def __deepcopy__(self, memo: dict) -> "KeySlot":
         return KeySlot(self.key, self.fingerprint)
 
     def __reduce__(self) -> tuple:
         return KeySlot, (None, self.fingerprint)
+
+
+class ModelFacts:
+    """What a key must fit, and padding is told by, as a protected model's configuration says it.
+
+    Most of what a configuration is asked for costs more than it takes to see that nothing has changed.
+    """
+
+    def __init__(self, config: WatermarkedConfig):
+        inner = config.victim_config
+        if not isinstance(inner, PreTrainedConfig):
+            raise ConfigurationError("config.json lacks victim_config, the protected classifier's own; restore it")
+        self._inner, self._text = inner, inner.get_text_config()
+        self._seen = _snapshot(inner), None if self._text is inner else _snapshot(self._text)
+        self.task, self.vocab_size, self.labels = config.task, vocab_size_of(inner), labels_of(inner)
+        self.pad_token_id = getattr(self._text, "pad_token_id", None)
+        self._fits: Binding | None = None
+
+    def hold(self, config: WatermarkedConfig) -> bool:
+        """Whether a configuration still says so."""
+        outer, (inner, text) = said_by(config), self._seen
+        return (
+            outer["victim_config"] is self._inner
+            and outer["task"] == self.task
+            and said_by(self._inner) == inner
+            and (text is None or said_by(self._text) == text)
+        )
+
+    def check(self, key: WatermarkKey | KeyRing) -> None:
+        """Refuse a key that was made for another model."""
+        binding = key.binding
+        if binding is self._fits:
+            return
+        for what, of_key, of_model in (
+            ("task", binding.task, self.task),
+            ("vocabulary size", binding.vocab_size, self.vocab_size),
+            ("label set", binding.labels, self.labels),
+        ):
+            if of_key != of_model:
+                raise KeyMismatchError(
+                    f"the key {key.fingerprint} is for another {what}: the key has {of_key!r}, the model "
+                    f"{of_model!r}; give this model's key, or make one with WatermarkKey.generate(model, ...)"
+                )
+        self._fits = binding
+
+
+def said_by(config: PreTrainedConfig) -> dict[str, Any]:
+    """Its attributes, without what transformers does for each one that is asked for."""
+    return object.__getattribute__(config, "__dict__")
+
+
+def _snapshot(config: PreTrainedConfig) -> dict[str, Any]:
+    """What it says now, label names included, which may be changed in their place."""
+    return {name: dict(value) if isinstance(value, dict) else value for name, value in said_by(config).items()}
 
 
 DISABLED = object()  # in place of a key: nothing is marked
@@ -73,30 +135,17 @@ class KeyHolder:
                 f"this protected model has lost its key{which}: pickling and torch.save leave it behind; load the "
                 "model with from_pretrained(..., key=...), or wrap get_base_model() again with from_model"
             )
-        if isinstance(keys, KeyRing):
-            if user is None:
-                raise MissingKeyError(
-                    "this model marks with a key ring, and nobody said for whom: pass user= (one, or one for every "
-                    "row), or call it within use_key(user=...)"
-                )
-            users = (user,) if isinstance(user, str) else tuple(user)
-            for name in users:
-                encode_user(name)
-            keys = RingUsers(keys, user if isinstance(user, str) else users)
-        elif user is not None:
-            raise InvalidInputError(
-                "user= names whose key of a ring to mark with, and this is no KeyRing; leave it out, or protect the "
-                "model with a ring"
-            )
-        one = keys.template if isinstance(keys, RingUsers) else keys
-        several = one if isinstance(one, list | tuple) else [one]
-        for key in several:
+        keys = users_of(keys, user)
+        facts = self._key_slot.facts_of(self.config)
+        if isinstance(keys, RingUsers):
+            facts.check(keys.ring)
+            return keys
+        for key in keys if isinstance(keys, list | tuple) else (keys,):
             if not isinstance(key, WatermarkKey):
                 raise InvalidInputError(
                     f"expected a WatermarkKey, or a list of them, one for every row; got {type(key).__name__}"
                 )
-        for key in {id(key.binding): key for key in several}.values():  # most keys of a batch share theirs
-            _check_applies(self.config, key.binding, key.fingerprint)
+            facts.check(key)
         return keys
 
     @contextlib.contextmanager
@@ -185,27 +234,10 @@ def checked_key(config: WatermarkedConfig, task: str, key: Any, replace_key: boo
         )
     if not isinstance(key, WatermarkKey | KeyRing):
         raise InvalidKeyError(f"key must be a WatermarkKey, a KeyRing or a path, not {type(key).__name__}")
-    _check_applies(config, key.binding, key.fingerprint)
+    ModelFacts(config).check(key)
     if config.key_commitment not in (None, key.identity) and not replace_key:
         raise KeyMismatchError(
             f"this model was saved with the key {config.key_commitment[:16]}, not with {key.fingerprint}; give the "
             "right key, or pass replace_key=True to protect the model with this one from now on"
         )
     return key
-
-
-def _check_applies(config: WatermarkedConfig, binding: Binding, fingerprint: str) -> None:
-    """Refuse a key that was made for another model."""
-    inner = config.victim_config
-    if inner is None:
-        raise ConfigurationError("config.json lacks victim_config, the protected classifier's own; restore it")
-    for what, of_key, of_model in (
-        ("task", binding.task, config.task),
-        ("vocabulary size", binding.vocab_size, vocab_size_of(inner)),
-        ("label set", binding.labels, labels_of(inner)),
-    ):
-        if of_key != of_model:
-            raise KeyMismatchError(
-                f"the key {fingerprint} is for another {what}: the key has {of_key!r}, the model {of_model!r}; "
-                "give this model's key, or make one with WatermarkKey.generate(model, ...)"
-            )

@@ -29,20 +29,22 @@ _NOBODY = -1  # stands where a text has no token any more
 def best_two(log_y: Tensor, temperature: Tensor | float) -> tuple[Tensor, Tensor, Tensor]:
     """The two best classes of the calibrated distribution, and how far apart their probabilities are.
 
-    Shapes: ``log_y`` (..., m), the temperature one or (..., 1); the results (...).
+    Shapes: ``log_y`` (..., m), on the CPU, the temperature one or (..., 1); the results (...).
     """
-    p = torch.softmax(log_y.double() / temperature, dim=-1)
-    first = log_y.argmax(dim=-1)
-    others = log_y.masked_fill(torch.arange(log_y.shape[-1], device=log_y.device) == first.unsqueeze(-1), -torch.inf)
-    second = others.argmax(dim=-1)
-    of_first, of_second = (p.gather(-1, one.unsqueeze(-1)).squeeze(-1) for one in (first, second))
-    return first, second, of_first - of_second
+    p = torch.softmax(log_y.detach().double() / temperature, dim=-1).numpy()
+    others, classes = log_y.detach().numpy().copy(), np.arange(log_y.shape[-1])
+    first = np.asarray(others.argmax(-1))
+    is_first = first[..., None] == classes
+    others[is_first] = -np.inf
+    second = np.asarray(others.argmax(-1))
+    gap = p[is_first] - p[second[..., None] == classes]
+    return torch.from_numpy(first), torch.from_numpy(second), torch.from_numpy(gap.reshape(first.shape))
 
 
 def swap_chance(gap: Tensor, margin: Tensor | float) -> Tensor:
     """π = ½·max(0, 1 − d/δ), and 0 where δ is 0."""
-    margin = torch.as_tensor(margin, dtype=gap.dtype, device=gap.device)
-    return torch.where(margin > 0, 0.5 * (1.0 - gap / margin.clamp_min(1e-300)).clamp_min(0.0), 0.0)
+    d, width = gap.numpy(), np.asarray(margin)
+    return torch.from_numpy(np.where(width > 0, 0.5 * np.maximum(1.0 - d / np.maximum(width, 1e-300), 0.0), 0.0))
 
 
 def between(first: np.ndarray, second: np.ndarray, chance: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -85,6 +87,11 @@ def first_words(token_ids: np.ndarray, offsets: np.ndarray, order_keys: bytes | 
     The order is that of one key, or of one key per text; arrays as for :func:`word_windows`.
     """
     counts = np.diff(offsets)
+    if len(counts) == 1:
+        (order_key,) = [order_keys] if isinstance(order_keys, bytes) else order_keys
+        distinct = np.unique(token_ids)
+        first = distinct[np.argsort(token_entries(order_key, distinct), kind="stable")[:WORDS]]
+        return [np.append(first, [_NOBODY] * (WORDS - len(first))).astype("<i4").tobytes()]
     if isinstance(order_keys, bytes):
         distinct, index = np.unique(token_ids, return_inverse=True)
         ranks = token_entries(order_keys, distinct)[index]

@@ -4,7 +4,6 @@ import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, ClassVar
 
 import torch
@@ -12,7 +11,6 @@ from torch import Tensor
 
 from ..errors import InvalidKeyError
 from ..keys.binding import Binding
-from ..keys.derivation import expand
 from ..keys.key import WatermarkKey
 from ..keys.ring import KeyRing
 from ..keys.settings import MARKS, MarkSettings
@@ -27,16 +25,20 @@ class RingUsers:
     """The users of a key ring whose keys mark a batch: one, or one for every row.
 
     Without an epoch they are those of the ring's present one, whichever that is when they are asked for. A ring may be
-    rotated while a context of ``use_key`` is open, or by another thread: whoever marks a batch takes :meth:`pinned`.
+    rotated while a context of ``use_key`` is open, or by another thread: whoever marks a batch takes :meth:`for_rows`.
     """
 
     ring: KeyRing
     users: str | tuple[str, ...]
     epoch: int | None = None
 
-    def pinned(self) -> "RingUsers":
-        """The same users in the ring's present epoch, which stays theirs: all that marks a batch is of one epoch."""
-        return dataclasses.replace(self, epoch=self.ring.epoch)
+    def for_rows(self, n_rows: int) -> "RingUsers":
+        """A user for every row, also where it is the same one for all, in the ring's present epoch.
+
+        It stays theirs, so that all that marks a batch is of one epoch.
+        """
+        users = (self.users,) * n_rows if isinstance(self.users, str) else self.users
+        return RingUsers(self.ring, users, self.ring.epoch)
 
     @property
     def template(self) -> WatermarkKey:
@@ -48,25 +50,15 @@ class RingUsers:
         users = [self.users] if isinstance(self.users, str) else self.users
         return [self.ring.key_for(user, self.epoch) for user in users]
 
-    def for_rows(self, n_rows: int) -> "RingUsers":
-        """The same with one user for every row, also where it is the same one for all."""
-        return dataclasses.replace(self, users=(self.users,) * n_rows) if isinstance(self.users, str) else self
-
-    @property
-    def only_key(self) -> WatermarkKey | None:
-        """The key of the user, if it is one for all rows."""
-        return self.ring.key_for(self.users[0], self.epoch) if len(set(self.users)) == 1 else None
-
-    @cached_property
-    def extracted(self) -> dict[str, bytes]:
-        """For every user what their sub-keys are expanded from: making whole keys would cost more than marking."""
-        users = list(dict.fromkeys(self.users))
-        return dict(zip(users, self.ring.extracted_keys(users, self.epoch), strict=True))
-
     def subkeys(self, domain: str) -> list[bytes]:
-        """For every row its user's sub-key for one use."""
-        expanded = {user: expand(extracted, domain.encode()) for user, extracted in self.extracted.items()}
-        return [expanded[user] for user in self.users]
+        """For every row its user's sub-key for one use: making whole keys would cost more than marking."""
+        return self.ring.subkeys(self.users, domain, self.epoch)
+
+    def stream_keys(self, domain: str) -> bytes | list[bytes]:
+        """The same, as the streams of :mod:`drw_hf.keys.derivation` take them: one where it is one user's."""
+        if len(set(self.users)) == 1:
+            return self.ring.subkeys(self.users[:1], domain, self.epoch)[0]
+        return self.subkeys(domain)
 
 
 class Mark(ABC):

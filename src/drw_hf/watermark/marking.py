@@ -1,6 +1,10 @@
-"""From a model's logits to the protected answer: one key for a batch, or one for every row."""
+"""From a model's logits to the protected answer: one key for a batch, or one for every row.
 
-from collections.abc import Sequence
+The protected models and :class:`~drw_hf.Marker` both answer through here.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,15 +12,19 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..errors import InvalidInputError, ModelOutputError
-from ..keys.choices import LabelKind, Sampling
+from ..checks import check_choice
+from ..errors import ConfigurationError, ExportRefusedError, InvalidInputError, MissingKeyError, ModelOutputError
+from ..keys.arrays import as_tensor, plain
+from ..keys.choices import LABEL_KINDS, SAMPLINGS, LabelKind, Sampling
 from ..keys.derivation import DRAWS, MARGIN_DRAWS, MARGIN_ORDER
 from ..keys.frames import forgets_locals
 from ..keys.key import WatermarkKey
+from ..keys.ring import KeyRing
 from ..keys.settings import MARKS, MarkSettings
+from ..keys.users import encode_user
 from .margin import between, draw_messages, keyed_numbers
 from .mark import Mark, RingUsers, by_group
-from .rounding import rounded
+from .rounding import MOST_DIGITS, rounded
 from .sampling import draw, hard_output, keyed_uniforms, text_messages
 from .tokens import Query, TokenView, view_tokens
 
@@ -33,6 +41,65 @@ class OutputOptions:
     digits: int | None = None  # None: as is usual for the mark
 
 
+def check_output(options: Any) -> None:
+    """Refuse settings that are none of their choices, of :class:`OutputOptions` or of what has its fields."""
+    check_choice("label_kind", options.label_kind, LABEL_KINDS, ConfigurationError)
+    check_choice("sampling", options.sampling, SAMPLINGS, ConfigurationError)
+    if not isinstance(options.sample_all, bool):
+        raise ConfigurationError(f"sample_all={options.sample_all!r}: expected True or False")
+    if options.digits is not None and (type(options.digits) is not int or not 0 <= options.digits <= MOST_DIGITS):
+        raise ConfigurationError(
+            f"digits={options.digits!r}: expected an integer from 1 to {MOST_DIGITS}, or 0 for scores that are not "
+            "rounded"
+        )
+
+
+def check_draws(mark: Mark, sample_all: bool) -> None:
+    """Refuse to draw all hard labels where the mark draws none."""
+    if sample_all and not mark.draws_hard_answers:
+        raise ConfigurationError(
+            f"sample_all=True draws hard labels, and the mark {mark.name!r} draws none; leave it out, or pass "
+            "sample_all=False where the model was saved with it"
+        )
+
+
+def refuse_export(what: str) -> None:
+    """Raise where the call is being recorded, with all that it looks up, into a file."""
+    if torch.compiler.is_exporting() or torch.jit.is_tracing():
+        raise ExportRefusedError(
+            f"{what} cannot be exported or traced: the key's tables would be baked into the artefact, where anybody "
+            "can read them; export the clean model (get_base_model()) and mark its answers with drw_hf.Marker, or "
+            "serve the protected one with torch.compile"
+        )
+
+
+def users_of(keys: Any, user: str | Sequence[str] | None) -> Any:
+    """Of a ring the keys of the users who were named; anything else as it is, if nobody was."""
+    if user is None and isinstance(keys, WatermarkKey):
+        return keys
+    if not isinstance(keys, KeyRing):
+        if user is None:
+            return keys
+        raise InvalidInputError(
+            "user= names whose key of a ring to mark with, and this is no KeyRing; leave it out, or protect the "
+            "model with a ring"
+        )
+    if user is None:
+        raise MissingKeyError(
+            "the answers are marked with a key ring, and nobody said for whom: pass user= (one, or one for every "
+            "row), or call a protected model within use_key(user=...)"
+        )
+    if isinstance(user, str):
+        encode_user(user)
+        return RingUsers(keys, user)
+    if not isinstance(user, Iterable):
+        raise InvalidInputError(f"user={user!r}: expected a name, or one for every row")
+    users = tuple(user)
+    for name in users:
+        encode_user(name)
+    return RingUsers(keys, users)
+
+
 @forgets_locals  # below it tables and sub-keys are looked up
 def protect(
     logits: Tensor, query: Query, keys: Keys, options: OutputOptions, generator: torch.Generator | None = None
@@ -44,7 +111,7 @@ def protect(
     keys = _row_keys(keys, len(query.input_ids))
     first = keys.template if isinstance(keys, RingUsers) else keys if isinstance(keys, WatermarkKey) else keys[0]
     query = query.to(logits.device)  # inputs may lie elsewhere, where a model was spread over devices
-    _check_shape(logits, query, first)
+    check_shape(logits, query, first)
     if isinstance(keys, list) and any(key.mark != first.mark or key.binding != first.binding for key in keys):
         # Rows of different marks, or of keys that know other special tokens, are protected apart.
         groups, back = by_group(((key.mark, key.binding) for key in keys), logits.device)
@@ -62,10 +129,11 @@ def protect(
     else:
         log_y, marked = mark.apply_rows(logits, query, view, keys)
     # Padding and special positions of a tagger are nobody's answer: what a model puts there does not matter.
-    answers = view.ordinary if first.task == "token-classification" else torch.ones_like(marked)
-    if (torch.isnan(log_y.sum(dim=-1)) & answers).any():  # all are finite but for NaN, and a sum is fast
+    by_token = first.task == "token-classification"
+    total = log_y.sum().item()  # all are finite but for NaN, and a sum is fast
+    if math.isnan(total) and (torch.isnan(log_y.sum(dim=-1)) & (view.ordinary if by_token else True)).any():
         raise ModelOutputError(
-            "the wrapped model returned NaN or infinite logits, so there is no prediction to protect; check the "
+            "the model returned NaN or infinite logits, so there is no prediction to protect; check the "
             "model's weights and dtype (float16 overflows easily) and the inputs"
         )
     if options.label_kind == "soft":
@@ -74,23 +142,27 @@ def protect(
     if not mark.draws_hard_answers:
         labels = _decided(log_y, query, view, keys, mark, first.task)
         return hard_output(labels, logits.shape[-1])
-    labels, sampled = logits.argmax(dim=-1), answers if options.sample_all else marked
-    if sampled.any():
+    labels, sampled = logits.argmax(dim=-1), marked
+    if options.sample_all:
+        sampled = view.ordinary if by_token else torch.ones_like(marked)
+    wanted = plain(sampled)
+    if wanted.any():
         if options.sampling == "fresh":
             device = logits.device if generator is None else generator.device
             dtype = torch.float32 if device.type == "mps" else torch.float64
-            uniform = torch.rand(int(sampled.sum()), generator=generator, dtype=dtype, device=device)
+            uniform = torch.rand(int(wanted.sum()), generator=generator, dtype=dtype, device=device)
         else:
             uniform = _keyed_draws(query, keys, view, sampled)
         # On the CPU, where every device's draw is computed alike, and in float64, which some devices lack.
-        labels[sampled] = draw(log_y[sampled].cpu(), uniform.cpu()).to(labels.device)
+        drawn = draw(as_tensor(plain(log_y.detach())[wanted]).cpu(), uniform.cpu())
+        plain(labels)[wanted] = plain(drawn.to(labels.device))
     return hard_output(labels, logits.shape[-1])
 
 
 def _row_keys(keys: Keys, n_rows: int) -> Keys:
     if isinstance(keys, WatermarkKey):
         return keys
-    keys = keys.for_rows(n_rows).pinned() if isinstance(keys, RingUsers) else list(keys)
+    keys = keys.for_rows(n_rows) if isinstance(keys, RingUsers) else list(keys)
     given: Sequence[Any] = keys.users if isinstance(keys, RingUsers) else keys
     if len(given) != n_rows:
         what = "users" if isinstance(keys, RingUsers) else "keys"
@@ -100,13 +172,14 @@ def _row_keys(keys: Keys, n_rows: int) -> Keys:
     return given[0] if isinstance(keys, list) and len(set(given)) == 1 else keys
 
 
-def _check_shape(logits: Tensor, query: Query, key: WatermarkKey) -> None:
+def check_shape(answers: Tensor, query: Query, key: WatermarkKey) -> None:
+    """Refuse answers that are not one for every row, or every token, of a query, with a number for every label."""
     n_rows, length = query.input_ids.shape
     leading = (n_rows, length) if key.task == "token-classification" else (n_rows,)
-    if tuple(logits.shape) != (*leading, key.num_labels):
+    if tuple(answers.shape) != (*leading, key.num_labels):
         raise InvalidInputError(
-            f"the model answered with logits of shape {tuple(logits.shape)} to input_ids of shape {(n_rows, length)}; "
-            f"a {key.task} watermark needs {(*leading, key.num_labels)}"
+            f"answers of shape {tuple(answers.shape)} to input_ids of shape {(n_rows, length)}; a key for "
+            f"{key.task} with {key.num_labels} labels needs answers of shape {(*leading, key.num_labels)}"
         )
 
 

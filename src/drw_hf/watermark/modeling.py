@@ -3,8 +3,9 @@
 import copy
 import inspect
 import os
+from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Self, Unpack, cast
+from typing import Any, ClassVar, Self, Unpack
 
 import torch
 from transformers import (
@@ -15,9 +16,10 @@ from transformers import (
     PreTrainedModel,
 )
 from transformers.initialization import no_init_weights
+from transformers.utils import ModelOutput
 from transformers.utils.hub import resolve_revision
 
-from ..errors import ConfigurationError, ExportRefusedError, MissingKeyError, UnsupportedModelError
+from ..errors import ConfigurationError, MissingKeyError, UnsupportedModelError
 from ..keys.binding import plain_config, task_of
 from ..keys.choices import LabelKind, Sampling, Task
 from ..keys.files import refuse_model_beside_plain_key
@@ -27,8 +29,8 @@ from ..keys.key import WatermarkKey
 from ..keys.ring import KeyRing, load_key_or_ring
 from ..keys.settings import mark_named
 from .configuration import WatermarkedConfig
-from .held_key import DISABLED, KeyHolder, KeySlot, checked_key, find_key, picked
-from .marking import Keys, OutputOptions, protect
+from .held_key import DISABLED, KeyHolder, KeySlot, checked_key, find_key, picked, said_by
+from .marking import Keys, OutputOptions, check_draws, protect, refuse_export
 from .tokens import Query
 
 _HUB_ARGUMENTS = [*PullOptions.__annotations__, "code_revision", "proxies", "trust_remote_code"]
@@ -82,11 +84,7 @@ class _WatermarkedModel(KeyHolder, PreTrainedModel):
             )
         key = checked_key(config, self.task, key, replace_key)
         mark = mark_named(key.settings.mark)
-        if config.sample_all and not mark.draws_hard_answers:
-            raise ConfigurationError(
-                f"sample_all=True draws hard labels, and the mark {mark.name!r} draws none; leave it out, or pass "
-                "sample_all=False where the model was saved with it"
-            )
+        check_draws(mark, config.sample_all)
         if config.digits is None:
             config.digits = mark.digits or None  # said in config.json, but for marks that do not round
         super().__init__(config)
@@ -264,36 +262,39 @@ class _WatermarkedModel(KeyHolder, PreTrainedModel):
             The wrapped model's output, whose ``logits`` are log ŷ (soft) or say one label (hard), in float32. ``loss``
             is the wrapped model's own, on its unmarked logits, so that training through the wrapper trains the model.
         """
-        if torch.compiler.is_exporting() or torch.jit.is_tracing():
-            raise ExportRefusedError(
-                "a protected model cannot be exported or traced: the key's tables would be baked into the artefact, "
-                "where anybody can read them; export model.get_base_model() and mark its answers outside, or serve "
-                "the model with torch.compile"
-            )
-        tokens = {"input_ids": input_ids, "attention_mask": attention_mask, "token_type_ids": token_type_ids}
-        others = {"position_ids": position_ids, "inputs_embeds": inputs_embeds, "labels": labels}
-        wanted = {"output_attentions": output_attentions, "output_hidden_states": output_hidden_states}
-        given = {name: value for name, value in {**tokens, **others, **wanted}.items() if value is not None}
+        refuse_export("a protected model")
+        given = {
+            "input_ids": input_ids,
+            "attention_mask": attention_mask,
+            "token_type_ids": token_type_ids,
+            "position_ids": position_ids,
+            "inputs_embeds": inputs_embeds,
+            "labels": labels,
+            "output_attentions": output_attentions,
+            "output_hidden_states": output_hidden_states,
+        }
+        given = {name: value for name, value in given.items() if value is not None}
         keys = self._keys_in_force(watermark_key, user)
         outputs = self.victim(**given, **kwargs, return_dict=True)
         if keys is not DISABLED:
-            outputs = self._marked(outputs, tokens, keys, generator)
+            outputs = self._marked(outputs, (input_ids, attention_mask, token_type_ids), keys, generator)
         as_dict = self.config.return_dict if return_dict is None else return_dict
         return outputs if as_dict else outputs.to_tuple()
 
     @torch.compiler.disable  # a compiler that saw the marking would write tables and parameters into its caches
     @forgets_locals
-    def _marked(self, outputs: Any, tokens: dict[str, Any], keys: Keys, generator: torch.Generator | None) -> Any:
-        query = Query(**tokens, pad_token_id=getattr(self.config.get_text_config(), "pad_token_id", None))
+    def _marked(
+        self, outputs: Any, tokens: tuple[Any, Any, Any], keys: Keys, generator: torch.Generator | None
+    ) -> Any:
+        _, attention_mask, _ = tokens  # without which the pad id tells padding
+        query = Query(*tokens, self._key_slot.facts_of(self.config).pad_token_id if attention_mask is None else None)
         logits = protect(outputs.logits, query, keys, self._output_options(), generator)
-        return type(outputs)(**{**outputs, "logits": logits})
+        return _with_logits(outputs, logits)
 
     def _output_options(self) -> OutputOptions:
         """How answers are given; the configuration has checked that these are choices."""
-        config = self.config
-        return OutputOptions(
-            cast(LabelKind, config.label_kind), cast(Sampling, config.sampling), config.sample_all, config.digits
-        )
+        said = said_by(self.config)
+        return OutputOptions(said["label_kind"], said["sampling"], said["sample_all"], said["digits"])
 
     def get_base_model(self) -> torch.nn.Module:
         """The wrapped classifier, unprotected."""
@@ -397,6 +398,19 @@ class WatermarkedModelForTokenClassification(_WatermarkedModel):
 
     task = "token-classification"
     _auto_model = AutoModelForTokenClassification
+
+
+def _with_logits(outputs: Any, logits: torch.Tensor) -> Any:
+    """The same output with other logits: a new one, since hooks may have kept the model's own."""
+    kind = type(outputs)
+    if not isinstance(outputs, ModelOutput):
+        return kind(**{**outputs, "logits": logits})
+    # It was checked when the model made it; to have that done again would cost more than the marking of a short text.
+    marked = OrderedDict.__new__(kind)
+    vars(marked).update(vars(outputs), logits=logits)
+    for name, value in outputs.items():
+        OrderedDict.__setitem__(marked, name, logits if name == "logits" else value)
+    return marked
 
 
 def _refuse_merged_weights(model: Any, state_dict: dict[str, Any], prefix: str, *_: Any) -> None:

@@ -51,11 +51,11 @@ def keyed_uniforms(
 
 def draw(log_y: Tensor, uniform: Tensor) -> Tensor:
     """The class (int64) in whose stretch of the cumulated ŷ the number in [0, 1) falls, for every item."""
-    cumulated = log_y.double().exp().cumsum(dim=-1)
+    cumulated = log_y.detach().double().exp().cpu().numpy().cumsum(-1)
     total = cumulated[..., -1:]
-    largest = total * (1 - torch.finfo(torch.float64).eps)  # a draw that rounds up to 1 is not beyond the last class
-    threshold = torch.minimum(uniform.to(cumulated).unsqueeze(-1) * total, largest)
-    return (cumulated <= threshold).sum(dim=-1).clamp_max(log_y.shape[-1] - 1)
+    largest = total * (1.0 - np.finfo(np.float64).eps)  # a draw that rounds up to 1 is not beyond the last class
+    threshold = np.minimum(uniform.double().cpu().numpy()[..., None] * total, largest)
+    return torch.as_tensor(np.minimum((cumulated <= threshold).sum(-1), cumulated.shape[-1] - 1))
 
 
 def hard_output(labels: Tensor, n_classes: int) -> Tensor:

@@ -21,6 +21,7 @@ from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 
 from ..checks import check_choice, in_range, whole_number
 from ..errors import InvalidKeyError
+from ..keys.arrays import as_tensor, plain
 from ..keys.binding import Binding, max_length_of
 from ..keys.derivation import TILT_PHASES, TILT_SELECTION, class_entries, token_entries
 from ..keys.key import WatermarkKey
@@ -126,6 +127,16 @@ def signals(key: WatermarkKey, token_ids: Any) -> np.ndarray:
     return _waves(phases(key, token_ids), key.frequency) * selected(key, token_ids)[:, None]
 
 
+def word_signals(
+    settings: TiltSettings, n_labels: int, subkey: Callable[[str], bytes], words: np.ndarray
+) -> np.ndarray:
+    """The same of tokens that are known to be words, by the sub-keys of a key."""
+    signal = _waves(class_entries(subkey(TILT_PHASES), words, n_labels), settings.frequency)
+    if settings.tau < 1.0:
+        signal *= (token_entries(subkey(TILT_SELECTION), words) <= settings.tau)[:, None]
+    return signal
+
+
 def _waves(phase: np.ndarray, frequency: np.ndarray | float) -> np.ndarray:
     """√2·cos(f_w·g), in the place of g; in float64, which gives every device the same numbers."""
     phase *= frequency
@@ -139,44 +150,42 @@ def _waves(phase: np.ndarray, frequency: np.ndarray | float) -> np.ndarray:
 
 def signal_table(key: WatermarkKey, device: torch.device) -> Tensor:
     """s by token id, float32, after a first row of zeros: that of token i is row i + 1."""
-    return table_of(key, np.arange(key.vocab_size), device)
-
-
-def table_of(key: WatermarkKey, token_ids: np.ndarray, device: torch.device) -> Tensor:
-    """The signals of some tokens, float32, after a first row of zeros."""
-    table = _zeros(len(token_ids) + 1, key.num_labels)
+    table = torch.zeros(key.vocab_size + 1, key.num_labels, dtype=torch.float32, device="cpu")  # whatever the default
     step = max(1, _NUMBERS_AT_ONCE // key.num_labels)
-    for first in range(0, len(token_ids), step):
-        part = token_ids[first : first + step]
+    for first in range(0, key.vocab_size, step):
+        part = np.arange(first, min(first + step, key.vocab_size))
         table[first + 1 : first + 1 + len(part)] = torch.from_numpy(signals(key, part))
     return table.to(device)
-
-
-def _zeros(n_rows: int, n_columns: int) -> Tensor:
-    return torch.zeros(n_rows, n_columns, dtype=torch.float32, device="cpu")  # whatever the defaults in force are
 
 
 # -- marking
 
 
-def counting_tokens(input_ids: Tensor, ordinary: Tensor, task: str) -> Tensor:
-    """Which tokens tilt an answer: every word of a tagger's text, and each distinct one of a sentence, once."""
-    return ordinary if task == "token-classification" else first_occurrences(input_ids, ordinary)
+def words_of(query: Query, view: TokenView, task: str) -> Any:
+    """The tokens that tilt an answer, by their id + 1, and 0 for all others; (batch, length), on the CPU of numpy.
 
-
-def first_occurrences(input_ids: Tensor, ordinary: Tensor) -> Tensor:
-    """Where each distinct ordinary token of a row stands for the first time; shapes (batch, length)."""
-    ordered, places = input_ids.masked_fill(~ordinary, -1).sort(dim=-1, stable=True)
-    new = ordered >= 0
-    new[:, 1:] &= ordered[:, 1:] != ordered[:, :-1]
-    return torch.zeros_like(new).scatter(-1, places, new)
-
-
-def shifts(table: Tensor, index: Tensor, task: str) -> Tensor:
-    """S of every item, (batch, length, m) or (batch, m).
-
-    ``table[index]`` are the signals of the tokens; the index of one that does not count is 0, the row of zeros.
+    Every word of a tagger's text where it stands; of a sentence's each distinct one, once, in the order of their ids.
     """
+    index = (plain(query.input_ids) + 1) * plain(view.ordinary)
+    if task == "token-classification":
+        return index
+    if isinstance(index, np.ndarray):
+        index.sort(axis=-1)
+    else:
+        index = index.sort(dim=-1).values
+    index[:, 1:] *= index[:, 1:] != index[:, :-1]
+    return index
+
+
+def shifts(table: Tensor, index: Any, task: str) -> Tensor:
+    """S of every item, (batch, length, m) or (batch, m), from the signals ``table[index]`` of its words.
+
+    The index of a token that does not count is 0, that of a row of zeros.
+    """
+    numbers = plain(table)
+    if task == "sequence-classification" and len(index) == 1 and isinstance(numbers, np.ndarray):
+        return _shift_of_one(numbers, index[index > 0])
+    index = as_tensor(index).to(table.device)
     if task == "token-classification":
         return embedding(index, table)
     if index.shape[-1] == 0:
@@ -184,6 +193,12 @@ def shifts(table: Tensor, index: Tensor, task: str) -> Tensor:
     # n is the number of all distinct words, whether or not the key selects them: it must not depend on the key.
     n = (index > 0).sum(dim=-1, keepdim=True).clamp_min(1)
     return embedding_bag(index, table, mode="sum") / n.sqrt()
+
+
+def _shift_of_one(table: np.ndarray, words: np.ndarray) -> Tensor:
+    total = np.add.reduce(table[words], axis=0, keepdims=True)
+    total /= math.sqrt(max(1, len(words)))
+    return torch.from_numpy(total)
 
 
 def tilt(logits: Tensor, shift: Tensor, strength: Tensor | float, temperature: Tensor | float) -> Tensor:
@@ -224,10 +239,10 @@ class TiltMark(Mark):
             raise InvalidKeyError(f"the mark 'tilt' uses all tokens of a text; leave hash_rule={rule.name!r} out")
 
     def apply(self, logits: Tensor, query: Query, view: TokenView, key: WatermarkKey) -> tuple[Tensor, Tensor]:
+        settings = settings_of(key)
         if 4 * key.vocab_size * key.num_labels > TABLE_BYTES:
-            return _without_table(logits, query, view, key)
-        table, settings = on_device(key, logits.device, signal_table), settings_of(key)
-        index = (query.input_ids + 1) * counting_tokens(query.input_ids, view.ordinary, key.task)
+            return _without_table(logits, query, view, key.binding, settings, key.subkey)
+        table, index = on_device(key, logits.device, signal_table), words_of(query, view, key.task)
         return _tilted(logits, shifts(table, index, key.task), settings.strength, settings.temperature)
 
     def draws(self, settings: MarkSettings) -> bool:
@@ -237,12 +252,16 @@ class TiltMark(Mark):
         own = [one for one in settings if isinstance(one, TiltSettings)]
         if not any(one.margin for one in own):
             return None
-        by_row = (-1, *[1] * (log_y.dim() - 2))
-        temperature, margin = (
-            torch.tensor([getattr(one, name) for one in own], dtype=torch.float64).view(by_row)
-            for name in ("temperature", "margin")
-        )
-        first, second, gap = best_two(log_y.cpu(), temperature.unsqueeze(-1))  # where every device's are the same
+        temperature: Tensor | float = own[0].temperature
+        margin: Tensor | float = own[0].margin
+        if len(own) > 1:
+            by_row = (-1, *[1] * (log_y.dim() - 2))
+            margin, temperature = (
+                torch.tensor([getattr(one, name) for one in own], dtype=torch.float64).view(by_row)
+                for name in ("margin", "temperature")
+            )
+            temperature = temperature.unsqueeze(-1)
+        first, second, gap = best_two(log_y.cpu(), temperature)  # where every device's are the same
         return first, second, swap_chance(gap, margin)
 
     # A table is large: of many keys and users only the numbers of their own texts are derived.
@@ -258,20 +277,36 @@ class TiltMark(Mark):
         return _by_row(logits, query, view, keys[0].binding, settings, subkeys)
 
     def apply_users(self, logits: Tensor, query: Query, view: TokenView, users: RingUsers) -> tuple[Tensor, Tensor]:
-        if (key := users.only_key) is not None:
-            return _without_table(logits, query, view, key)
         template = users.template
-        settings = [settings_of(template)] * len(query.input_ids)
-        return _by_row(logits, query, view, template.binding, settings, users.subkeys)
+        binding, settings = template.binding, settings_of(template)
+        if len(set(users.users)) == 1:
+            return _without_table(logits, query, view, binding, settings, users.stream_keys)
+        return _by_row(logits, query, view, binding, [settings] * len(query.input_ids), users.subkeys)
 
 
-def _without_table(logits: Tensor, query: Query, view: TokenView, key: WatermarkKey) -> tuple[Tensor, Tensor]:
-    """Mark a batch with one key: of its tokens each distinct one is derived once."""
-    counting, settings = counting_tokens(query.input_ids, view.ordinary, key.task), settings_of(key)
-    distinct, numbers = query.input_ids[counting].unique(return_inverse=True)
-    table = table_of(key, distinct.cpu().numpy(), logits.device)
-    index = torch.zeros_like(query.input_ids).masked_scatter(counting, (numbers + 1).to(query.input_ids))
-    return _tilted(logits, shifts(table, index, key.task), settings.strength, settings.temperature)
+def _without_table(
+    logits: Tensor,
+    query: Query,
+    view: TokenView,
+    binding: Binding,
+    settings: TiltSettings,
+    subkey: Callable[[str], Any],
+) -> tuple[Tensor, Tensor]:
+    """Mark a batch with one key, of which the numbers of the batch's own words are derived."""
+    index = _on_cpu(words_of(query, view, binding.task))
+    words, m = index[index > 0] - 1, len(binding.labels)
+    if len(words) * m <= _NUMBERS_OF_ROWS_AT_ONCE:
+        places = np.arange(len(words))
+    else:  # each word once
+        words, places = np.unique(words, return_inverse=True)
+    table = np.zeros((len(words) + 1, m), dtype=np.float32)
+    step = max(1, _NUMBERS_AT_ONCE // m)
+    for first in range(0, len(words), step):
+        part = words[first : first + step]
+        table[first + 1 : first + 1 + len(part)] = word_signals(settings, m, subkey, part)
+    index[index > 0] = places + 1
+    shift = shifts(torch.from_numpy(table).to(logits.device), index, binding.task)
+    return _tilted(logits, shift, settings.strength, settings.temperature)
 
 
 def _by_row(
@@ -283,24 +318,24 @@ def _by_row(
     subkeys: Callable[[str], list[bytes]],
 ) -> tuple[Tensor, Tensor]:
     """Mark every row with settings and sub-keys of its own: the few numbers that it needs, from one cipher per row."""
-    counting = counting_tokens(query.input_ids, view.ordinary, binding.task)
-    token_ids, counts = query.input_ids[counting].cpu().numpy(), counting.sum(dim=-1).tolist()
+    index = _on_cpu(words_of(query, view, binding.task))
+    words, counts = index[index > 0] - 1, (index > 0).sum(-1).tolist()
     n_rows, m, ends = len(counts), len(binding.labels), [0, *accumulate(counts)]
     phase_keys = subkeys(TILT_PHASES)
     selection_keys = subkeys(TILT_SELECTION) if any(one.tau < 1.0 for one in settings) else []
-    table = _zeros(len(token_ids) + 1, m)
-    step = max(1, _NUMBERS_OF_ROWS_AT_ONCE * n_rows // max(1, len(token_ids) * m))
+    table = np.zeros((len(words) + 1, m), dtype=np.float32)
+    step = max(1, _NUMBERS_OF_ROWS_AT_ONCE * n_rows // max(1, len(words) * m))
     for first in range(0, n_rows, step):
         rows = slice(first, min(first + step, n_rows))
         start, end, each = ends[rows.start], ends[rows.stop], counts[rows]
-        phase = class_entries(phase_keys[rows], token_ids[start:end], m, each)
+        phase = class_entries(phase_keys[rows], words[start:end], m, each)
         signal = _waves(phase, np.repeat([one.frequency for one in settings[rows]], each)[:, None])
         if selection_keys:
-            drawn = token_entries(selection_keys[rows], token_ids[start:end], each)
+            drawn = token_entries(selection_keys[rows], words[start:end], each)
             signal *= (drawn <= np.repeat([one.tau for one in settings[rows]], each))[:, None]
-        table[start + 1 : end + 1] = torch.from_numpy(signal)
-    index = (counting.flatten().cumsum(0) * counting.flatten()).view(counting.shape)
-    shift = shifts(table.to(logits.device), index, binding.task)
+        table[start + 1 : end + 1] = signal
+    index[index > 0] = np.arange(len(words)) + 1
+    shift = shifts(torch.from_numpy(table).to(logits.device), index, binding.task)
     scales = [one.strength * one.temperature for one in settings]
     if len(set(scales)) == 1:
         return _tilted(logits, shift, scales[0], 1.0)
@@ -308,8 +343,12 @@ def _by_row(
     return _tilted(logits, shift, scale.view(-1, *[1] * (shift.dim() - 1)), 1.0)
 
 
+def _on_cpu(index: Any) -> np.ndarray:
+    return index if isinstance(index, np.ndarray) else index.cpu().numpy()
+
+
 def _tilted(
     logits: Tensor, shift: Tensor, strength: Tensor | float, temperature: Tensor | float
 ) -> tuple[Tensor, Tensor]:
     # One class tells: its shift is 0 where no token carries the mark, and by no chance elsewhere.
-    return tilt(logits, shift, strength, temperature), shift[..., 0] != 0
+    return tilt(logits, shift, strength, temperature), as_tensor(plain(shift)[..., 0] != 0)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, TypeVar
 
 import numpy as np
@@ -10,6 +11,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 
 from ..errors import InvalidInputError
+from ..keys.arrays import as_tensor, plain
 from ..keys.hash_rules import SentenceTokens
 from ..keys.key import WatermarkKey
 
@@ -29,20 +31,19 @@ class Query:
     def __post_init__(self) -> None:
         if self.input_ids is None:
             raise InvalidInputError(
-                "a protected model hashes token ids, and none were given; pass input_ids (not inputs_embeds alone)"
+                "a mark hashes token ids, and none were given; pass input_ids (not inputs_embeds alone)"
             )
         if self.input_ids.dim() != 2:
             raise InvalidInputError(f"input_ids has shape {tuple(self.input_ids.shape)}; expected (batch, length)")
-        for name in ("attention_mask", "token_type_ids"):
-            tensor = getattr(self, name)
+        for name, tensor in (("attention_mask", self.attention_mask), ("token_type_ids", self.token_type_ids)):
             if tensor is not None and tensor.shape != self.input_ids.shape:
                 raise InvalidInputError(
-                    f"{name} has shape {tuple(tensor.shape)}, input_ids {tuple(self.input_ids.shape)}; a protected "
-                    "model needs one entry for every token"
+                    f"{name} has shape {tuple(tensor.shape)}, input_ids {tuple(self.input_ids.shape)}; there "
+                    "must be one entry for every token"
                 )
         if self.attention_mask is None and self.pad_token_id is None and len(self.input_ids) > 1:
             raise InvalidInputError(
-                "without an attention_mask and without a pad_token_id in the model's config, padding cannot be told "
+                "without an attention_mask and without a pad_token_id (in the model's config), padding cannot be told "
                 "from text; pass attention_mask"
             )
 
@@ -52,23 +53,34 @@ class Query:
 
     def to(self, device: torch.device) -> "Query":
         """The same query on a device."""
-        return self._with_each(lambda tensor: tensor.to(device))
+        given = (self.input_ids, self.attention_mask, self.token_type_ids)
+        there = all(tensor is None or tensor.device == device for tensor in given)
+        return self if there else self._with_each(lambda tensor: tensor.to(device))
 
     def _with_each(self, change: Callable[[Tensor], Tensor]) -> "Query":
         tensors: dict[str, Any] = {name: change(one) for name, one in vars(self).items() if torch.is_tensor(one)}
         return replace(self, **tensors)
 
 
-@dataclass(frozen=True, repr=False)
 class TokenView:
-    """The tokens of a query as a key sees them; boolean tensors of shape (batch, length)."""
+    """The tokens of a query as a key sees them; boolean tensors of shape (batch, length).
 
-    ordinary: Tensor
-    first_sentence: Tensor
+    ``ordinary`` are words: attended to, and not special. ``first_sentence`` are those of the first text of a pair; it
+    is made when it is first asked for.
+    """
+
+    def __init__(self, ordinary: Tensor, find_first_sentence: Callable[[], Tensor]) -> None:
+        self.ordinary = ordinary
+        self._find = find_first_sentence
+
+    @cached_property
+    def first_sentence(self) -> Tensor:
+        """Which words are of the first text."""
+        return self._find()
 
     def rows(self, index: Tensor) -> "TokenView":
         """The same, some rows of it."""
-        return TokenView(self.ordinary[index], self.first_sentence[index])
+        return TokenView(self.ordinary[index], lambda: self.first_sentence[index])
 
 
 def on_device(
@@ -106,16 +118,21 @@ def rule_ranks(key: WatermarkKey, device: torch.device) -> Tensor | None:
 
 def view_tokens(key: WatermarkKey, query: Query) -> TokenView:
     """Tell words from padding and special tokens, and the first text of a pair from the second."""
-    kind = on_device(key, query.input_ids.device, token_kinds)[query.input_ids]
-    attended = _attended(key, query)
+    ids, attended = plain(query.input_ids), _attended(key, query)
+    kind = plain(on_device(key, query.input_ids.device, token_kinds))[ids]
     ordinary = attended & (kind == ORDINARY)
-    begun = ordinary.cumsum(dim=-1) > 0
-    # The second text begins at the first separator after a word, or where the segment id leaves the first word's.
-    boundary = begun & attended & (kind == SEPARATOR)
-    if query.token_type_ids is not None and query.token_type_ids.shape[-1]:
-        first_type = query.token_type_ids.gather(-1, begun.int().argmax(dim=-1, keepdim=True))
-        boundary |= ordinary & (query.token_type_ids != first_type)
-    return TokenView(ordinary, ordinary & (boundary.cumsum(dim=-1) == 0))
+
+    def first_sentence() -> Tensor:
+        place = ordinary.cumsum(-1)
+        # The second text begins at the first separator after a word, or where the segment id leaves the first word's.
+        boundary = (place > 0) & attended & (kind == SEPARATOR)
+        if query.token_type_ids is not None:
+            types = plain(query.token_type_ids)
+            first_type = (types * (ordinary & (place == 1))).sum(-1)[..., None]
+            boundary = boundary | (ordinary & (types != first_type))
+        return as_tensor(ordinary & (boundary.cumsum(-1) == 0))
+
+    return TokenView(as_tensor(ordinary), first_sentence)
 
 
 def hashed_tokens(key: WatermarkKey, query: Query, view: TokenView) -> tuple[Tensor, Tensor]:
@@ -125,21 +142,26 @@ def hashed_tokens(key: WatermarkKey, query: Query, view: TokenView) -> tuple[Ten
     """
     if key.task == "token-classification":
         return query.input_ids, view.ordinary
-    exists = view.ordinary.any(dim=-1)
-    if query.input_ids.shape[-1] == 0:
-        return torch.zeros_like(exists, dtype=torch.long), exists
+    ids, exists = plain(query.input_ids), plain(view.ordinary).any(-1)
+    if ids.shape[-1] == 0:
+        return torch.zeros_like(query.input_ids.sum(dim=-1)), as_tensor(exists)
     ranks = on_device(key, query.input_ids.device, rule_ranks)
-    scores = None if ranks is None else ranks[query.input_ids]
-    position = key.hash_rule.choose(SentenceTokens(view.ordinary, view.first_sentence, scores)).unsqueeze(-1)
-    return query.input_ids.gather(-1, position).squeeze(-1), exists
+    scores = None if ranks is None else as_tensor(plain(ranks)[ids])
+    position = key.hash_rule.choose(SentenceTokens(view.ordinary, view.first_sentence, scores))
+    return query.input_ids.gather(-1, position.unsqueeze(-1)).squeeze(-1), as_tensor(exists)
 
 
-def _attended(key: WatermarkKey, query: Query) -> Tensor:
+def attended_tokens(key: WatermarkKey, query: Query) -> Tensor:
+    """Which tokens are no padding, by the mask or else by the pad id."""
+    return as_tensor(_attended(key, query))
+
+
+def _attended(key: WatermarkKey, query: Query) -> Any:
     if query.attention_mask is not None:
-        return query.attention_mask != 0
+        return plain(query.attention_mask) != 0
     if query.pad_token_id is None:
-        return torch.ones_like(query.input_ids, dtype=torch.bool)
-    padding = query.input_ids == query.pad_token_id
+        return plain(torch.ones_like(query.input_ids, dtype=torch.bool))
+    padding = plain(query.input_ids) == query.pad_token_id
     if query.pad_token_id not in key.special_token_ids and padding.any():
         raise InvalidInputError(
             f"without an attention_mask the pad id {query.pad_token_id} must tell padding from text, but it is an "
