@@ -89,7 +89,7 @@ def bench_forward(rounds: int) -> list[Row]:
 
 
 def bench_small_batches(rounds: int) -> list[Row]:
-    """The same for the small batches and models that are served on a CPU, where what is done once per call weighs most."""
+    """The same for what is served on a CPU, small batches and models, where what is done once per call weighs most."""
     rows = []
     for (layers, width), batch in itertools.product(((2, 128), (6, 384)), (1, 8)):
         where = f"{layers} × {width}, {batch} × {LENGTH} tokens: "
