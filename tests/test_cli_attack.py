@@ -207,6 +207,7 @@ def test_a_dry_run_says_what_would_be_played_and_how_long_and_plays_nothing(here
         (f"{THEFT} --workers 0", 2, "--workers"),
         (f"{THEFT} --student no/where/at/all", 1, "there is no folder no/where/at/all"),
         ("attack tagger --key ring --data labelled.jsonl", 1, "say whose is meant with --user NAME"),
+        ("attack tagger --key ring --user ann --data labelled.jsonl --attacks telepathy", 1, "no attack 'telepathy'"),
         ("attack tagger --key key-of-another --data labelled.jsonl", 1, "the key"),
         ("attack tagger --key key --data few.jsonl", 1, "the thief would have 5 texts and the owner 2 unseen ones"),
         (
@@ -221,11 +222,6 @@ def test_what_is_wrong_is_said_in_one_message(environment, here, line, exit_code
     assert found.exit_code == exit_code, found.output
     assert words in re.sub(r"[\s│]+", " ", found.stderr)
     assert not (here / "refused").exists()
-
-
-def test_a_user_of_a_ring_has_a_key_to_rehearse_with(environment, here):
-    found = drw(f"attack tagger --key ring --user ann --data labelled.jsonl {QUICK} --dry-run --output dry --json")
-    assert found.exit_code == 0 and json.loads(found.stdout)["texts"]["queries"] == 240
 
 
 def test_what_was_played_is_written_where_an_attack_could_not_be(ran, here, monkeypatch):

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def page_template(name: str, package: str = __package__) -> "Template":
     """A page of a package as a template that escapes whatever it prints, after it has made it visible.
 
-    It may take ``parts.html`` and ``style.css`` of this package, which all pages share.
+    It may take ``head.html``, ``parts.html`` and ``style.css`` of this package, which all pages share.
     """
     from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
