@@ -400,7 +400,9 @@ def test_a_root_of_today_fixes_what_there_is_by_now(tmp_path, key, clock):
         root_log(log.folder, "soon")
 
 
-@pytest.mark.parametrize("change", [{"root": "0" * 64}, {"files": []}, {"files": [[1, 2]]}, {"day": 7}], ids=str)
+@pytest.mark.parametrize(
+    "change", [{"root": "0" * 64}, {"lines": 9}, {"files": []}, {"files": [[1, 2]]}, {"day": 7}], ids=str
+)
 def test_a_record_of_a_day_that_was_altered_is_refused(tmp_path, key, clock, change):
     log = write(tmp_path / "log", key, some())
     root_log(log.folder, "2026-11-01")
@@ -454,6 +456,24 @@ def test_what_a_service_is_writing_is_neither_expired_nor_redacted(tmp_path, key
     assert log.check().lines == 3
 
 
+def test_what_was_added_while_texts_were_taken_out_is_not_lost(tmp_path, key, monkeypatch):
+    """A service may end its file between the reading and the writing."""
+    log = write(tmp_path / "log", key, some())
+    (path,) = files(log.folder)
+    added = path.read_bytes().splitlines(keepends=True)[-1]
+    unused = log_days._unused
+
+    def late(path, size):
+        with open(path, "ab") as file:
+            file.write(added)
+        return unused(path, size)
+
+    monkeypatch.setattr(log_days, "_unused", late)
+    with pytest.raises(QueryLogError, match="still writing"):
+        redact_log(log.folder)
+    assert path.read_bytes().endswith(added)
+
+
 def test_texts_taken_out_leave_the_chain_and_the_roots_as_they_are(tmp_path, ring, clock):
     log = write(tmp_path / "log", ring, [*some(user="ann"), *some(user="ben")])
     clock.on("2026-11-02")
@@ -495,6 +515,20 @@ def test_replicas_logs_are_put_together_and_say_all_that_each_said(tmp_path, rin
     assert both.check().lines == 5
 
 
+def test_days_that_were_removed_in_one_replica_stay_removed(tmp_path, key, clock):
+    log = write(tmp_path / "log", key, some())
+    clock.on("2026-11-03")
+    root_log(log.folder)
+    merge_logs(tmp_path / "both", [log.folder])
+    write(log.folder, key, some(["later"]))
+    expire_log(log.folder, 1)
+    for order in ([log.folder, tmp_path / "both"], [tmp_path / "both", log.folder]):
+        merge_logs(tmp_path / f"merged-{order[0].name}", order)
+        assert QueryLog(tmp_path / f"merged-{order[0].name}").check().lines == 4
+    merge_logs(tmp_path / "short", [log.folder])
+    assert QueryLog(tmp_path / "short").check().lines == 1
+
+
 def test_two_histories_of_one_chain_are_refused_and_what_was_taken_out_stays_out(tmp_path, key):
     one = write(tmp_path / "one", key, some())
     merge_logs(tmp_path / "copy", [one.folder])
@@ -531,9 +565,11 @@ def test_a_key_gets_what_was_answered_under_it_each_text_once(tmp_path, ring):
         log.asked_under(ring.key_for("eve"))
 
 
-def test_soft_answers_and_pairs_and_words(tmp_path, key):
-    soft = write(tmp_path / "soft", key, [Served(["a", "b"], [0.5, 0.5]), Served("c", [0.1, 0.9])], label_kind="soft")
-    assert soft.asked_under(key) == ([("a", "b"), "c"], None)
+def test_soft_answers_and_pairs_and_words(tmp_path, key, caplog):
+    pairs, texts = [Served(["a", "b"], [0.5, 0.5])], [Served("c", [0.1, 0.9]), Served("d", [0.2, 0.8])]
+    assert write(tmp_path / "pairs", key, pairs, label_kind="soft").asked_under(key) == ([("a", "b")], None)
+    mixed = write(tmp_path / "mixed", key, pairs + texts, label_kind="soft")  # one kind is tested, the frequent one
+    assert mixed.asked_under(key) == (["c", "d"], None) and "holds 2 texts and 1 pairs" in caplog.text
     tagger = make_key(make_model("token-classification"))
     tags = write(tmp_path / "tags", tagger, [Served("ann saw  it", ["B-PER", "O", None])])
     assert tags.asked_under(tagger) == ([["ann", "saw", "it"]], [["B-PER", "O", None]])

@@ -177,7 +177,7 @@ def check_days(folder: Path) -> tuple[list[Day], int]:
                 its = files[chain, number].up_to(end)
                 leaves += its
                 fixed[chain, number] = max(fixed.get((chain, number), 0), len(its) // merkle.HASH_BYTES)
-        if not leaves or root_of(leaves) != day.root:
+        if len(leaves) != day.lines * merkle.HASH_BYTES or not leaves or root_of(leaves) != day.root:
             raise QueryLogError(
                 f"the lines of {day.day} are not those of which the root {day.root[:16]} was made: lines were "
                 "altered, cut off or lost; restore the log from a backup"
@@ -252,6 +252,7 @@ def redact_log(
     left_out = PRIVATE if names else ("text",)
     n_redacted = 0
     for chain in chains_of(folder, expired_tails(folder)).values():
+        sizes = {number: path.stat().st_size for number, path in chain.files.items()}
         by_file: dict[int, list[dict[str, Any]]] = {}
         hit: dict[int, int] = {}
         for read in chain.read():
@@ -264,7 +265,7 @@ def redact_log(
             by_file.setdefault(number, []).append(document)
         for number, count in hit.items():
             if count:
-                with _unused(chain.files[number]):
+                with _unused(chain.files[number], sizes[number]):
                     write_atomically(chain.files[number], b"".join(map(as_line, by_file[number])))
                 n_redacted += count
     return n_redacted
@@ -289,7 +290,9 @@ def merge_logs(folder: str | os.PathLike[str], others: Iterable[str | os.PathLik
             for number, lines in contents.items():
                 _take(wanted, folder / chain.files[number].name, b"".join(lines))
         for name, content in days.items():
-            wanted[folder / DAYS / name] = content
+            known = parse_json(wanted.get(folder / DAYS / name, b"{}")) or {}
+            if known.get("expired_at") is None:  # what is gone in one of the logs may be gone in all
+                wanted[folder / DAYS / name] = content
     n_taken = 0
     for path, content in wanted.items():
         if not path.exists() or path.read_bytes() != content:
@@ -321,19 +324,23 @@ def _write_day(folder: Path, day: Day) -> None:
 
 
 @contextlib.contextmanager
-def _unused(path: Path) -> Iterator[None]:
-    """Have a file that no service is writing any more."""
+def _unused(path: Path, size: int | None = None) -> Iterator[None]:
+    """Have a file that no service is writing any more, nor has since it was of this size."""
     with open(path, "rb") as file:
         if fcntl is not None:
             try:
                 fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                raise QueryLogError(
-                    f"a service is still writing to {path}; stop it first, or leave out the present day"
-                ) from None
+                raise _in_use(path) from None
             except OSError:  # a file system without locks
                 pass
+        if size is not None and os.fstat(file.fileno()).st_size != size:
+            raise _in_use(path)
         yield
+
+
+def _in_use(path: Path) -> QueryLogError:
+    return QueryLogError(f"a service is still writing to {path}; stop it first, or leave out the present day")
 
 
 def _as_day(day: str | date) -> str:
