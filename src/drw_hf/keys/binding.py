@@ -1,10 +1,13 @@
 """What a key is bound to: the facts it reads from a model, its configuration and its tokenizer."""
 
 import hashlib
+import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Self, TypedDict
 from weakref import WeakKeyDictionary
+
+import torch
 
 from ..checks import check_at_most, check_choice, whole_number
 from ..errors import InvalidKeyError, KeyTooLargeError, UnsupportedModelError
@@ -12,6 +15,7 @@ from .choices import TASKS, Task
 
 _fingerprints: WeakKeyDictionary[Any, tuple[int, str]] = WeakKeyDictionary()  # a tokenizer's size and digest
 LARGEST_VOCABULARY = 2**24  # the largest there are have a million tokens
+_NOT_THE_TOKENIZERS_OWN = ("version", "truncation", "padding")  # of the file, and of the last call
 _CLASS_NAME_PARTS = {"ForSequenceClassification": TASKS[0], "ForTokenClassification": TASKS[1]}
 
 
@@ -104,8 +108,7 @@ class Binding:
                 "like words; pass the model's tokenizer"
             )
         if special_token_ids is None:
-            added = (index for index, token in tokenizer.added_tokens_decoder.items() if token.special)
-            special_token_ids = {*tokenizer.all_special_ids, *added}
+            special_token_ids = special_ids_of(tokenizer)
         special = _sorted_ids("special_token_ids", special_token_ids)
         if separator_token_ids is None:  # not the unknown token, which stands inside a text
             names = ("sep_token_id", "eos_token_id", "cls_token_id", "bos_token_id")
@@ -197,6 +200,44 @@ def tokenizer_fingerprint(tokenizer: Any) -> str:
         encoded = token.encode()
         digest.update(index.to_bytes(8, "big") + len(encoded).to_bytes(8, "big") + encoded)
     _fingerprints[tokenizer] = (len(tokenizer), digest.hexdigest())
+    return digest.hexdigest()
+
+
+def tokenizer_digest(tokenizer: Any) -> str | None:
+    """SHA-256 over a whole tokenizer: also how it normalises, splits, merges and frames texts; None for a slow one.
+
+    It is of what ``tokenizer.json`` says, without the truncation and padding of the last call, and does not depend on
+    how the file is laid out.
+    """
+    backend: Any = getattr(tokenizer, "backend_tokenizer", None)
+    if not hasattr(backend, "to_str"):
+        return None
+    document = json.loads(backend.to_str())
+    for name in _NOT_THE_TOKENIZERS_OWN:
+        document.pop(name, None)
+    merges = document["model"].get("merges")
+    if merges:  # a pair was one string once
+        document["model"]["merges"] = [pair.split(" ") if isinstance(pair, str) else pair for pair in merges]
+    canonical = json.dumps(document, sort_keys=True, separators=(",", ":")).encode()
+    return hashlib.sha256(b"drw-hf whole tokenizer v1" + canonical).hexdigest()
+
+
+def special_ids_of(tokenizer: Any) -> tuple[int, ...]:
+    """The special token ids of a tokenizer, sorted: those it names, and those it says are special."""
+    added = (index for index, token in tokenizer.added_tokens_decoder.items() if token.special)
+    return _sorted_ids("special_token_ids", {*tokenizer.all_special_ids, *added})
+
+
+def weights_digest(model: Any) -> str:
+    """SHA-256 over a model's weights and buffers by name, as they are in memory; of a protected one the clean ones."""
+    if hasattr(model, "watermark_disabled"):
+        model = model.get_base_model()
+    digest = hashlib.sha256(b"drw-hf weights v1")
+    for name, tensor in sorted(model.state_dict().items()):
+        content = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
+        for part in (name.encode(), str(tensor.dtype).encode(), str(list(tensor.shape)).encode(), content.data):
+            digest.update(len(part).to_bytes(8, "big"))
+            digest.update(part)
     return digest.hexdigest()
 
 
