@@ -4,6 +4,7 @@ Heavy to import: commands do so when they run.
 """
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import datasets
@@ -13,7 +14,8 @@ from ..asking.models import load_clean, load_tokenizer
 from ..checks import class_names
 from ..detection.result import as_iso
 from ..errors import DatasetError, InvalidInputError
-from ..keys import WatermarkKey
+from ..keys import UserProof, WatermarkKey
+from ..reading.files import LARGEST_DOCUMENT, parse_json, read_within
 from .options import OwnModel
 
 
@@ -37,12 +39,17 @@ def parse_label_map(pairs: Sequence[str] | None) -> dict[str, str] | None:
     return dict(pair.split("=", 1) for pair in pairs or ()) or None
 
 
-def parse_first_seen(value: str | None) -> str | None:
-    """``--suspect-first-seen`` as an ISO date or time."""
+def parse_first_seen(value: str | None, option: str = "--suspect-first-seen") -> str | None:
+    """A day or a moment that an option names, as an ISO date or time."""
     try:
-        return None if value is None else as_iso(value, "--suspect-first-seen")
+        return None if value is None else as_iso(value, option)
     except InvalidInputError as error:
         raise typer.BadParameter(str(error)) from None
+
+
+def read_proof(path: Path) -> UserProof:
+    """The proof that a ring's user was declared, as ``drw-hf ring prove`` wrote it."""
+    return UserProof.from_dict(parse_json(read_within(path, LARGEST_DOCUMENT, InvalidInputError)))
 
 
 def class_named(target: str, labels: tuple[str, ...]) -> str | int:

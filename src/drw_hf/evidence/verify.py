@@ -12,7 +12,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import date, datetime, timedelta
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
+
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ..checks import fits
 from ..detection.probing import Probe
@@ -30,9 +32,12 @@ from ..detection.verdict import (
 )
 from ..errors import DrwError, EvidenceError, HubError, InvalidInputError
 from ..keys.key import WatermarkKey
+from ..keys.merkle import UserProof
 from ..registry import Registry
 from ..wording import printable
+from .check import Check, Status
 from .commitments import CommitmentRecord, NotCommitted, verify_commitment
+from .key_checks import KeyContext, check_key_itself, moment_or_none, trusted_of_the_key
 
 TOLERANCE = 1e-6  # relative: what other versions of numpy and torch may round differently, and far less than matters
 _NEAR_ZERO = 1e-9
@@ -45,20 +50,6 @@ _TRIED = ("keys_tried", "suspects_tested", "looks")
 _OF_THE_KEY = {"key_commitment", "key_fingerprint", "frequency", "target_label", "settings"}
 _OF_THE_CLAIM = {"format", "created_at", "versions", "mac", "commitment", "suspect_first_seen"}
 _COMPARED_ELSEWHERE = _OF_THE_KEY | _OF_THE_CLAIM
-Status = Literal["passed", "failed", "open"]
-_MARKS: dict[Status, str] = {"passed": "✓", "failed": "✗", "open": "?"}
-
-
-@dataclass(frozen=True)
-class Check:
-    """One thing that was looked at: ``"passed"``, ``"failed"``, or ``"open"`` where it could not be decided."""
-
-    name: str
-    status: Status
-    detail: str
-
-    def __str__(self) -> str:
-        return printable(f"{_MARKS[self.status]} {self.name}: {self.detail}")
 
 
 @dataclass(frozen=True)
@@ -117,6 +108,11 @@ def verify_evidence(
     repo_id: str | None = None,
     trusted_roots: Sequence[str | os.PathLike | bytes] = (),
     suspect_first_seen: str | date | datetime | None = None,
+    tokenizer: PreTrainedTokenizerBase | None = None,
+    victim: PreTrainedModel | None = None,
+    proof: UserProof | None = None,
+    trusted_beacons: Sequence[str | os.PathLike | bytes] = (),
+    first_served: str | date | datetime | None = None,
     token: str | bool | None = None,
     revision: str | None = None,
 ) -> Verification:
@@ -140,6 +136,18 @@ def verify_evidence(
     suspect_first_seen : str, date or datetime, optional
         When the suspect was first seen, where the evidence does not say; it must not contradict the evidence. Without
         a time zone it is UTC, and a date is the beginning of that day.
+    tokenizer : PreTrainedTokenizerBase, optional
+        The protected model's: the key's special tokens must be its own. Without it that check stays open.
+    victim : PreTrainedModel, optional
+        The clean model, or the protected one, in memory: a seasoned key names its weights.
+    proof : UserProof, optional
+        For the key of a ring's user: shows that it was declared. The repository then carries the ring's root, and
+        ``keys_tried`` has to be at least the number of users declared.
+    trusted_beacons : sequence of path or bytes
+        For a seasoned key: PEM files with the certificates (or public keys) of randomness beacons that you trust. The
+        chains of drand are known.
+    first_served : str, date or datetime, optional
+        For a seasoned key: when answers were first marked with it, where somebody says so.
 
     Raises
     ------
@@ -149,11 +157,23 @@ def verify_evidence(
         When trusted roots cannot be read.
     """
     first_seen = None if suspect_first_seen is None else as_iso(suspect_first_seen)
+    served = None if first_served is None else as_iso(first_served, "first_served")
     document, probe_or_reason = _read(evidence)
     probe_check = _check_probe(document, probe_or_reason)
     probe = probe_or_reason if isinstance(probe_or_reason, Probe) and probe_check.status == "passed" else None
     replayed = _replay(document, probe, key)
-    hub = {"trusted_roots": trusted_roots, "token": token, "revision": revision}
+    hub: dict[str, Any] = {"trusted_roots": trusted_roots, "token": token, "revision": revision}
+    declared = document.get("suspect_first_seen")
+    context = KeyContext(
+        repo_id=repo_id,
+        **hub,
+        trusted_beacons=trusted_beacons,
+        tokenizer=tokenizer,
+        victim=victim,
+        first_served=moment_or_none(served),
+        first_seen=moment_or_none(declared if declared is not None else first_seen),
+        proof=proof,
+    )
     checks = (
         _check_unaltered(document, key),
         _check_key(document, key),
@@ -162,10 +182,12 @@ def verify_evidence(
         _check_statistic(document, replayed),
         _check_tried(document, replayed),
         *_check_log(replayed),
-        _check_commitment(document, key, repo_id, first_seen, **hub),
+        *check_key_itself(document, key, context),
+        _check_commitment(document, key if proof is None else proof.root, repo_id, first_seen, **hub),
     )
     claim = f"{document['verdict']}. {document['explanation']}"
-    return Verification(claim, checks, _taken_on_trust(document, probe_or_reason, key))
+    believed = (*_taken_on_trust(document, probe_or_reason, key), *trusted_of_the_key(document, key, checks))
+    return Verification(claim, checks, believed)
 
 
 def _read(evidence: str | os.PathLike | DetectionResult) -> tuple[dict[str, Any], Probe | str]:
@@ -417,7 +439,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _check_commitment(
-    document: Mapping[str, Any], key: WatermarkKey, repo_id: str | None, first_seen: str | None, **hub: Any
+    document: Mapping[str, Any], key: WatermarkKey | str, repo_id: str | None, first_seen: str | None, **hub: Any
 ) -> Check:
     name = "the key was committed to before the suspect was first seen"
     declared = document.get("suspect_first_seen")
@@ -434,7 +456,12 @@ def _check_commitment(
     if not moments:
         return Check(name, "open", "neither the evidence nor the caller says when the suspect was first seen")
     try:
-        record = verify_commitment(key, repo_id, **hub)
+        try:
+            record = verify_commitment(key, repo_id, **hub)
+        except NotCommitted:
+            if isinstance(key, str) or key.seasoning is None:
+                raise
+            record = verify_commitment(key.seasoning.commitment, repo_id, **hub)  # with its round it fixes the key
     except NotCommitted as error:
         return Check(name, "failed", f"uncommitted: {error}")
     except HubError as error:
