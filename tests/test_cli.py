@@ -34,8 +34,8 @@ from small_wheel import make_wheel
 PASSPHRASE = "seven tin whistles ünder glass"
 PAGE = Path(__file__).parents[1] / "docs" / "cli.md"
 WORDS = [f"word{number}" for number in range(900)]
-COMMANDS = "demo plan keygen protect label distill detect report verify card audit reproduce".split()
-TESTED_ELSEWHERE = {"demo", "reproduce"}  # they train for long
+COMMANDS = "demo plan keygen publish season protect label distill detect report verify card audit reproduce".split()
+TESTED_ELSEWHERE = {"demo", "reproduce", "publish", "season"}  # they train for long; test_cli_season
 
 
 # -- tiny models and data, as a user has them

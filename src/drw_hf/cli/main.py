@@ -23,6 +23,7 @@ from . import (
     report,
     reproduce,
     ring,
+    season,
     verify,
 )
 from .output import Commands
@@ -76,6 +77,8 @@ for _command in (  # as --help lists them
     demo.demo,
     plan.plan,
     keygen.keygen,
+    season.publish,
+    season.season,
     protect.protect,
     label.label,
     distill.distill,

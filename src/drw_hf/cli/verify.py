@@ -42,7 +42,6 @@ def verify(
 
     \b
     Example: drw-hf verify evidence.json --key my-key --repo me/protected --trusted-root tsa.pem
-    Example: drw-hf verify evidence.json --key ann-key --repo me/protected --proof proof.json --tokenizer protected
     """
     from ..asking.models import load_clean, load_tokenizer
     from ..detection.result import read_document

@@ -30,6 +30,7 @@ from .kept import KeptSecret, PullOptions, checked_secret, find_files
 from .key import KeyOptions, WatermarkKey
 from .key import now as _now
 from .merkle import Declaration, UserProof
+from .rounds import RoundValue
 from .seasoning import BASE_DOMAIN, Seasoning, Terms, base_fields, seasoned_secret
 from .users import encode_user, listed, quoted
 
@@ -301,6 +302,17 @@ class KeyRing(KeptSecret):
             if present.document is None:
                 self._epochs = (*before, replace(present, document=document))
         return self
+
+    @property
+    def seasoned_by(self) -> Terms | None:
+        """The terms of the present epoch, where its keys are seasoned or wait for it."""
+        return self._epochs[-1].terms
+
+    @property
+    def season_value(self) -> RoundValue | None:
+        """The value of the present epoch's round, once :meth:`season` was given it."""
+        epoch = self._epochs[-1]
+        return None if epoch.terms is None or epoch.document is None else epoch.terms.round.value_of(epoch.document)
 
     @property
     def waits_for(self) -> Terms | None:
