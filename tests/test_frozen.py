@@ -32,7 +32,7 @@ from drw_hf.evidence import CommitmentRecord, verify_commitment, verify_evidence
 from drw_hf.evidence.timestamps import verify_timestamp
 from drw_hf.hub.card import model_card
 from drw_hf.hub.pull import Pointer
-from drw_hf.keys import UserProof, verify_proof
+from drw_hf.keys import UnseasonedKey, UserProof, verify_proof
 from drw_hf.tracing import Identification
 from drw_hf.tracing.screening import Screen
 from drw_hf.watermark import tilt
@@ -99,6 +99,26 @@ def test_a_ring_with_an_array_beside_it_is_read(name):
     ring = KeyRing.from_pretrained(FROZEN / "ring-of-frequencies" / name, passphrase=passphrase_for(name))
     assert ring.fingerprint == figures["fingerprint"]
     check_key(ring.key_for("somebody"), figures["user"])
+
+
+@pytest.mark.parametrize("name", ["plain", "sealed"])
+def test_a_seasoned_key_and_the_one_it_was_made_from_are_read(name):
+    figures, options = expected("seasoned")[name], {"passphrase": passphrase_for(name)}
+    waiting = UnseasonedKey.from_pretrained(FROZEN / "seasoned" / name, **options)
+    key = WatermarkKey.from_pretrained(FROZEN / "seasoned" / name, **options)
+    check_key(key, figures)
+    assert waiting.commitment() == key.seasoning.commitment == figures["base"]
+    assert key.seasoning.value.verified and key.seasoning.value.value.hex().upper() == figures["value"]
+    assert waiting.season(key.seasoning.document) == key and key.seasoning.terms == waiting.terms
+
+
+def test_a_seasoned_ring_is_read_before_and_after_its_round():
+    figures = expected("seasoned")["ring"]
+    waiting, ring = (KeyRing.from_pretrained(FROZEN / "seasoned" / name) for name in ("waiting-ring", "ring"))
+    assert waiting.commitment() == ring.commitment() == figures["root"] and waiting.waits_for is not None
+    check_key(ring.key_for("customer-7"), figures["user"])
+    proof = UserProof.from_dict(json.loads((FROZEN / "seasoned" / "proof.json").read_text()))
+    assert verify_proof(proof, ring.key_for("customer-7"), figures["root"])
 
 
 def test_a_pointer_leads_to_its_key():

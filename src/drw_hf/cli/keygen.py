@@ -80,7 +80,7 @@ def keygen(
 
     A passphrase is asked for (twice), or taken from a file or from DRW_PASSPHRASE. A key is never overwritten.
 
-    With --season-round the key waits for a round of public randomness, which chooses its numbers: nobody, not even you,
+    With --season-round the key waits for a round of public randomness, which chooses its numbers: nobody, you neither,
     can then have made a key to fit. Publish its commitment, wait, and run drw-hf season.
 
     With --ring it is one secret from which every user gets a key of his own: see drw-hf ring and drw-hf identify.

@@ -68,7 +68,7 @@ class KeyContext:
     def look_up(self, commitment: str) -> Any:
         """The record of a commitment in the repository."""
         assert self.repo_id is not None
-        hub = {"trusted_roots": self.trusted_roots, "token": self.token, "revision": self.revision}
+        hub: dict[str, Any] = {"trusted_roots": self.trusted_roots, "token": self.token, "revision": self.revision}
         return verify_commitment(commitment, self.repo_id, **hub)
 
 
@@ -96,20 +96,21 @@ def trusted_of_the_key(document: Mapping[str, Any], key: WatermarkKey, checks: S
     allowed = log10_allowed(document)
     if allowed is not None:
         prepared = "keys were tried" if key.seasoning is None else "commitments were prepared"
-        yield f"No more than {_count(allowed)} {prepared} in secret, of which this is the one that is shown."
+        yield f"No more than {count_in_words(allowed)} {prepared} in secret, of which this is the one that is shown."
     if key.seasoning is not None:
         yield f"The texts were chosen by the rule that was fixed beforehand: {key.seasoning.terms.texts}."
 
 
 def log10_allowed(document: Mapping[str, Any]) -> float | None:
     """Of how many keys the best may be shown, and the finding still holds: level / p_bound; None for no finding."""
-    level, bound = document.get("level"), document.get("log10_bound")
+    level: Any = document.get("level")
+    bound: Any = document.get("log10_bound")
     if document.get("verdict") != "detected" or not is_number(level) or not is_number(bound) or not 0.0 < level < 1.0:
         return None
     return max(0.0, math.log10(level) - bound)
 
 
-def _count(log10: float) -> str:
+def count_in_words(log10: float) -> str:
     """A large number in digits, or as a power of ten; rounded down."""
     return f"{int(10.0**log10 * (1 + 1e-9)):,}" if log10 < 6 else f"10^{int(log10)}"
 
@@ -163,7 +164,7 @@ def _judge_seasoning(document: Mapping[str, Any], key: WatermarkKey, context: Ke
         worst = next((one for one in problems if one[0] == "failed"), None)
         return worst or ("open", "; ".join(detail for _, detail in problems))
     allowed = log10_allowed(document)
-    holds = "" if allowed is None else f"; holds unless more than {_count(allowed)} commitments were prepared"
+    holds = "" if allowed is None else f"; holds unless more than {count_in_words(allowed)} commitments were prepared"
     return "passed", f"it was committed to more than 10 minutes before {round_}, whose value is part of it{holds}"
 
 
@@ -198,7 +199,7 @@ def _trusted(beacons: Sequence[str | os.PathLike | bytes]) -> set[str]:
             content = source if isinstance(source, bytes) else read_within(source, MEBIBYTE, InvalidInputError)
         except OSError as error:
             why = error.strerror or type(error).__name__
-            raise InvalidInputError(f"the trusted beacon {source} cannot be read: {why}") from None
+            raise InvalidInputError(f"the trusted beacon {source!s} cannot be read: {why}") from None
         found.add(public_key_of(content))
     return found
 
