@@ -6,6 +6,7 @@ import hashlib
 import json
 import pickle
 import stat
+import traceback
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -25,6 +26,7 @@ from drw_hf.errors import (
     UnseasonedKeyError,
     WrongPassphraseError,
 )
+from drw_hf.hub.auditing import PLAIN, SEALED, WEAK, classify
 from drw_hf.keys import Round, Terms, UnseasonedKey, derivation, verify_proof
 from drw_hf.keys.binding import tokenizer_digest, weights_digest
 from drw_hf.keys.commitment import encode
@@ -372,6 +374,13 @@ def test_both_are_pushed_sealed_and_pulled_again(hub):
     assert not leaks_in(key, hub.files("owner/keys").items())
 
 
+def test_an_audit_knows_them(tmp_path):
+    for kept in (make_unseasoned(), make_seasoned()):
+        for passphrase, kind in ((None, PLAIN), (PASSPHRASE, WEAK)):  # sealed as cheaply as the tests seal
+            (content,) = kept.to_files(passphrase=passphrase).values()
+            assert classify(kept.kind.file, content)[0] in (kind, SEALED if passphrase else kind)
+
+
 # -- what never leaves it
 
 
@@ -447,6 +456,17 @@ def test_before_the_round_a_ring_marks_for_nobody_and_says_what_to_do():
     assert ring.waits_for == make_terms()
     ring.season(BEACON.pulse(NOON))
     assert ring.waits_for is None and victim(**batch, user="ann").logits.shape == (1, 2)
+
+
+def test_no_frame_of_that_refusal_holds_a_secret():
+    ring = make_ring(season=False)
+    hidden = [repr(secret) for secret in (SECRET, ring._base_secret(0, b"ann"), ring._extracted)]
+    for act in (lambda: ring.key_for("ann"), lambda: ring.table_keys(["ann"]), lambda: ring.season(b"no json")):
+        with pytest.raises(DrwError) as caught:
+            act()
+        frames = [frame for frame, _ in traceback.walk_tb(caught.value.__traceback__)]
+        shown = [repr(frame.f_locals) for frame in frames if "drw_hf" in frame.f_code.co_filename]
+        assert shown and not any(secret in text for secret in hidden for text in shown)
 
 
 def test_users_who_come_later_need_another_round():

@@ -194,9 +194,8 @@ def rotate(
     Example: drw-hf ring rotate my-ring
     """
     from ..keys import KeyRing
-    from .passphrases import open_sealed
-
     from .inputs import parse_round, terms_for
+    from .passphrases import open_sealed
 
     round_ = parse_round(seasoning)
     if (model is None) != (round_ is None):

@@ -166,9 +166,9 @@ class KeyRing(KeptSecret):
         epoch, name = self._existing(epoch), encode_user(user)
         with self._cache_lock:
             if (epoch, name) not in self._keys:
-                base, at = self._base_secret(epoch, name), self._epochs[epoch]
+                at, secret = self._epochs[epoch], self._user_secret(epoch, name)
+                base = self._base_secret(epoch, name)
                 parts: dict[str, Any] = {"key_id": _key_id(base), "created_at": at.opened_at}
-                secret = self._user_secret(epoch, name)
                 if at.terms is not None and at.document is not None:
                     committed = self._committed(epoch, base).hex()
                     parts["seasoning"] = Seasoning(base, at.terms, at.document, committed)
@@ -412,14 +412,15 @@ class KeyRing(KeptSecret):
 
     def _user_secret(self, epoch: int, user: bytes) -> bytes:
         """The secret that marks for a user: of a seasoned epoch it takes the round's value."""
-        base, at = self._base_secret(epoch, user), self._epochs[epoch]
-        if at.terms is None:
-            return base
-        if at.document is None:
+        at = self._epochs[epoch]
+        if at.terms is not None and at.document is None:  # with nothing secret at hand
             raise UnseasonedKeyError(
                 f"the keys of epoch {epoch} wait for {at.terms.round}, and mark nothing until then: save what "
                 f"{at.terms.round.address} gives then, and pass it to ring.season (drw-hf season RING --value FILE)"
             )
+        base = self._base_secret(epoch, user)
+        if at.terms is None:
+            return base
         return seasoned_secret(base, self._committed(epoch, base).hex(), self._value(epoch))
 
     def _value(self, epoch: int) -> bytes:
