@@ -49,8 +49,8 @@ def season(
         lines.append(f"Its commitment: {document['commitment']}")
     if not verified:
         lines.append(
-            "The round's signature was not verified, for which drw_hf[drand] is needed: whoever verifies evidence with "
-            "it finds out if the value is another one."
+            "The round's signature was not verified, for which drw_hf[drand] is needed: whoever verifies evidence "
+            "with it finds out if the value is another one."
         )
     lines += ["Next, protect the model with it:", f"  drw-hf protect MODEL --key {key} --output protected"]
     return Outcome(document, "\n".join(lines))
