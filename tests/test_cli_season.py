@@ -2,6 +2,7 @@
 
 import json
 import re
+import types
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -131,8 +132,6 @@ def test_the_rule_for_texts_and_the_source_may_be_named(here):
     "settings", [{}, {"mark": "tilt", "temperature": 1.4}, {"mark": "tilt", "margin": 0.5}], ids=str
 )
 def test_the_usual_statistics_are_those_that_detect_takes(settings, logged):
-    import types
-
     key = make_key(make_model(), **settings)
     probe = types.SimpleNamespace(logged=[1] if logged else None)
     assert newest_for(STATISTICS, probe, key).name == usual_statistics(key)[-1 if logged else 0]

@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 import huggingface_hub
 import numpy as np
 import pytest
+from scipy.stats import norm
 
 from drw_hf import KeyRing, WatermarkKey, detect
 from drw_hf.detection.result import authenticate
@@ -90,8 +91,6 @@ def crafted_key():
     leaning /= np.maximum(np.bincount(asked, minlength=VOCABULARY), 1)
     # The phase that the paper's mark gives to words that are likely to be of the class, or the opposite one.
     frequency, wanted = 4.0, np.where(leaning > np.median(leaning), 0.02, np.pi / 4.0)
-    from scipy.stats import norm
-
     n = 8
     M = np.zeros((VOCABULARY, n))
     M[:, 0] = norm.ppf(wanted) * np.sqrt(n / 3.0)

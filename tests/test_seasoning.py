@@ -36,6 +36,7 @@ from drw_hf.watermark.mark import RingUsers
 from local_beacon import LocalBeacon
 from needles import leaks_in
 from small_models import make_key, make_model, make_tokenizer, make_victim
+from test_ring import resigned
 
 VECTORS = json.loads((Path(__file__).parent / "vectors" / "seasoning.json").read_text())
 BEACONS = json.loads((Path(__file__).parent / "vectors" / "beacons.json").read_text())
@@ -293,15 +294,6 @@ def test_versions_say_what_a_reader_must_know(tmp_path):
         versions[name] = document["version"]
         assert document["version"] == one.format_version
     assert versions == {"plain": 1, "seasoned": 2, "unseasoned": 1, "ring": 1, "seasoned ring": 2}
-
-
-def resigned(path, change):
-    """A plain file altered by somebody who knows how its digest is made."""
-    document = json.loads(path.read_text())
-    change(document)
-    del document["digest"]
-    canonical = json.dumps(document, sort_keys=True, separators=(",", ":")).encode()
-    path.write_text(json.dumps({**document, "digest": hashlib.sha256(canonical).hexdigest()}))
 
 
 @pytest.mark.parametrize(

@@ -47,7 +47,23 @@ class KeyPushOptions(PushOptions, total=False):
     subfolder: str
 
 
-class KeptSecret(ABC):
+class NeverPickled:
+    """What holds a secret: it cannot be pickled, and copying returns it itself."""
+
+    def __copy__(self) -> Self:
+        return self
+
+    def __deepcopy__(self, memo: dict) -> Self:
+        return self
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise KeySerializationError(
+            f"a {type(self).__name__} cannot be pickled: the pickle would hold the secret in the clear; save the key "
+            "with save_pretrained(folder, passphrase=...) and load it where it is needed"
+        )
+
+
+class KeptSecret(NeverPickled, ABC):
     """What keys, seasoned or not, and a :class:`~drw_hf.keys.KeyRing` share.
 
     Neither shows more than its fingerprint when printed or logged; neither can be pickled; copying returns it itself.
@@ -161,18 +177,6 @@ class KeptSecret(ABC):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(fingerprint={self.fingerprint!r})"
-
-    def __copy__(self) -> Self:
-        return self
-
-    def __deepcopy__(self, memo: dict) -> Self:
-        return self
-
-    def __reduce_ex__(self, protocol: Any) -> Any:
-        raise KeySerializationError(
-            f"a {type(self).__name__} cannot be pickled: the pickle would hold the secret in the clear; save it with "
-            "save_pretrained(folder, passphrase=...) and load it where it is needed"
-        )
 
 
 def checked_secret(secret: Any) -> bytes:

@@ -21,10 +21,11 @@ from typing import Any, Self
 import numpy as np
 
 from ..checks import unfit
-from ..errors import InvalidKeyError, KeySerializationError
+from ..errors import InvalidKeyError
 from .binding import tokenizer_digest, weights_digest
 from .commitment import commit
 from .derivation import SECRET_BYTES, expand, is_hexadecimal
+from .kept import NeverPickled
 from .rounds import Round, RoundValue
 
 BASE_DOMAIN = b"drw-hf unseasoned key commitment v1"
@@ -95,7 +96,7 @@ class Terms:
         return cls(**{**fields, "round": Round(**fields["round"])})
 
 
-class Seasoning:
+class Seasoning(NeverPickled):
     """How a key's secret came from a base secret and the value of a public round; it shows and pickles neither.
 
     Attributes
@@ -158,18 +159,6 @@ class Seasoning:
 
     def __repr__(self) -> str:
         return f"Seasoning(commitment={self.commitment[:16]!r})"
-
-    def __copy__(self) -> Self:
-        return self
-
-    def __deepcopy__(self, memo: dict) -> Self:
-        return self
-
-    def __reduce_ex__(self, protocol: Any) -> Any:
-        raise KeySerializationError(
-            "a key's seasoning cannot be pickled: the pickle would hold the base secret in the clear; save the key "
-            "with save_pretrained"
-        )
 
 
 def base_commitment(secret: bytes, fields: Mapping[str, Any], arrays: Mapping[str, np.ndarray], terms: Terms) -> str:
