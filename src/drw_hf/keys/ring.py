@@ -294,8 +294,8 @@ class KeyRing(KeptSecret):
             *before, present = self._epochs
             if present.terms is None:
                 raise InvalidKeyError(
-                    "the keys of this epoch are not to be seasoned: the ring, or the epoch, was made without terms of "
-                    "a round; rotate it with some"
+                    "the keys of this epoch are not to be seasoned: it was made without the terms of a round; rotate "
+                    "the ring with some"
                 )
             self._declarations(self.epoch)
             document = present.terms.round.read(content)
