@@ -22,8 +22,10 @@ DOMAINS = (
 def needles(key):
     """Byte strings of which none may be found."""
     found = {}
+    base = {} if key.seasoning is None else {"base secret": key.seasoning.base_secret}
     for name, secret in {
         "secret": key.secret,
+        **base,
         **{f"subkey {domain}": derivation.subkey(key.secret, domain) for domain in DOMAINS},
     }.items():
         found[f"{name} raw"] = secret

@@ -37,6 +37,14 @@ def make_tokenizer(words=WORDS, **settings):
     )
 
 
+def make_special_tokenizer(n_special=4):
+    """A tokenizer that knows its first few special tokens alone."""
+    vocabulary = dict(list(SPECIAL.items())[:n_special])
+    names = ("pad_token", "unk_token", "cls_token", "sep_token", "mask_token")
+    backend = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
+    return transformers.PreTrainedTokenizerFast(tokenizer_object=backend, **dict(zip(names, vocabulary, strict=False)))
+
+
 _BASE = {"vocab_size": VOCAB_SIZE, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
 _IDS = {"pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 3}
 ARCHITECTURES = {

@@ -36,7 +36,9 @@ PASSPHRASE = "seven tin whistles ünder glass"
 PAGE = Path(__file__).parents[1] / "docs" / "cli.md"
 WORDS = [f"word{number}" for number in range(900)]
 COMMANDS = "demo plan keygen protect serve label distill attack detect report verify card audit reproduce".split()
+COMMANDS += ["publish", "season"]
 TESTED_ELSEWHERE = {"demo", "reproduce", "serve"}  # they train, or serve, for long
+TESTED_ELSEWHERE |= {"publish", "season"}  # in test_cli_season
 
 
 # -- tiny models and data, as a user has them

@@ -21,6 +21,7 @@ from drw_hf.errors import KeyFileError, WrongPassphraseError
 from drw_hf.evidence.commitments import commitment_files
 from drw_hf.evidence.timestamps import request_timestamp
 from local_tsa import LocalTSA
+from small_models import make_special_tokenizer
 from test_detect import make_case, make_key
 
 PASSPHRASE = "nine purple lanterns ünder the quay"
@@ -75,17 +76,19 @@ def test_a_claim_that_holds_exits_with_0(hub, key, plain, evidence, tmp_path):
         for path, content in commitment_files(key.commitment(), stamp).items()
     ]
     api.create_commit("owner/model", operations, commit_message="Commit to a key")
+    make_special_tokenizer().save_pretrained(tmp_path / "tokenizer")
     given = (evidence, "--key", plain, "--repo", "owner/model", "--trusted-root", tsa.root)
+    given += ("--tokenizer", tmp_path / "tokenizer")
     found = verify(*given)
     assert found.exit_code == 0, found.output
-    assert found.stdout.count("✓") == 7 and "All 7 checks passed" in found.stdout
+    assert found.stdout.count("✓") == 8 and "All 8 checks passed" in found.stdout
     contradicted = verify(*given, "--suspect-first-seen", "2026-05-01")
     assert contradicted.exit_code == 1 and "✗" in contradicted.stdout
 
 
 def test_what_could_not_be_decided_exits_with_4(plain, evidence):
     found = verify(evidence, "--key", plain)
-    assert found.exit_code == 4 and "could not be decided" in found.stdout and found.stdout.count("?") == 1
+    assert found.exit_code == 4 and "could not be decided" in found.stdout and found.stdout.count("?") == 2
 
 
 def test_a_check_that_failed_exits_with_1(plain, evidence, tmp_path):
@@ -100,7 +103,7 @@ def test_json_is_one_document_and_nothing_else(plain, evidence):
     found = verify(evidence, "--key", plain, "--json")
     document = json.loads(found.stdout)
     assert found.exit_code == 4 and not found.stderr and document["holds"] is False
-    assert [check["status"] for check in document["checks"]] == ["passed"] * 6 + ["open"]
+    assert [check["status"] for check in document["checks"]] == ["passed"] * 6 + ["open"] * 2
 
 
 @pytest.mark.parametrize("options", [(), ("--json",)])

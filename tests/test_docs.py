@@ -9,9 +9,11 @@ import ast
 import contextlib
 import functools
 import importlib
+import json
 import random
 import re
 import secrets
+from datetime import UTC, datetime
 from pathlib import Path
 
 import datasets
@@ -23,6 +25,7 @@ from transformers import pipeline
 from drw_hf import WatermarkedModelForSequenceClassification, WatermarkKey, detect
 from drw_hf.experiments import theft
 from inference_server import InferenceServer
+from local_beacon import LocalBeacon
 from small_models import WORDS, draw_labels, make_key, make_lively, make_model, make_tokenizer, make_victim
 
 ROOT = Path(__file__).parents[1]
@@ -95,6 +98,8 @@ class Given:
             "protected": self._save_protected,
             "served": self._save_served,
             "data.jsonl": self._save_data,
+            "nist.pem": lambda: (self.folder / "nist.pem").write_bytes(self._beacon().certificate),
+            "round.json": self._save_round,
         }
 
     @functools.cache  # noqa: B019 (one a test)
@@ -146,6 +151,15 @@ class Given:
     def _save_served(self):
         self["victim"].save_pretrained(self.folder / "served")
         self["key"].save_pretrained(self.folder / "keys" / "2026-01", passphrase="the old passphrase")
+
+    @functools.cache  # noqa: B019 (one a test)
+    def _beacon(self):
+        return LocalBeacon()
+
+    def _save_round(self):
+        """What the beacon publishes at the time that the page names."""
+        pulse = self._beacon().pulse(datetime(2030, 1, 1, 12, tzinfo=UTC))
+        (self.folder / "round.json").write_text(json.dumps(pulse))
 
     def _save_data(self):
         rows = Dataset.from_dict({"tokens": [text.split() for text in some_texts()]})

@@ -16,9 +16,11 @@ from drw_hf.evidence.commitments import CommitmentRecord, commitment_files, veri
 from drw_hf.evidence.timestamps import request_timestamp
 from drw_hf.evidence.verify import Check, Verification, verify_evidence
 from local_tsa import LocalTSA
+from small_models import make_special_tokenizer
 from test_detect import make_case, make_key
 
 REPO = "owner/model"
+TOKENIZER = make_special_tokenizer()  # whose special tokens are those of `make_key`
 COMMITTED = datetime(2026, 3, 1, 12, tzinfo=UTC)
 SAVED = [entry.name for entry in dataclasses.fields(DetectionResult) if entry.name not in ("probe", "null_samples")]
 DERIVED = ["p_value", "p_bound", "committed"]
@@ -232,8 +234,11 @@ def test_a_result_does_not_show_the_key_when_printed(finding, key):
 def test_an_honest_claim_leaves_nothing_but_the_commitment_open(key, evidence, finding):
     for given in (evidence, str(evidence), finding, DetectionResult.load(evidence)):
         found = verify_evidence(given, key=key)
-        assert not found.failed and [check.name for check in found.open] == [found.checks[-1].name]
-        assert "uncommitted" in found.open[0].detail and REPO in found.open[0].detail
+        assert not found.failed and ["special tokens" in check.name for check in found.open] == [True, False]
+        assert found.open[-1] is found.checks[-1]
+        assert "uncommitted" in found.open[-1].detail and REPO in found.open[-1].detail
+        compared = verify_evidence(given, key=key, tokenizer=TOKENIZER)
+        assert [check.name for check in compared.open] == [found.checks[-1].name]
     assert "detected" in found.claim
 
 
@@ -254,7 +259,7 @@ def test_every_kind_of_test_can_be_replayed(task, law, tmp_path):
     for number, options in enumerate(cases):
         place = tmp_path / f"evidence-{number}.json"
         detect(marked, rows, key=key, **options).save(place)
-        found = verify_evidence(place, key=key)
+        found = verify_evidence(place, key=key, tokenizer=TOKENIZER)
         rests_on_log = bool({"logged", "logged_counts"} & options.keys())
         assert not found.failed and len(found.open) == 1 + rests_on_log, str(found)
 
@@ -262,8 +267,8 @@ def test_every_kind_of_test_can_be_replayed(task, law, tmp_path):
 def test_a_verification_reads_as_a_list_and_as_json(key, evidence):
     found = verify_evidence(evidence, key=key)
     lines = str(found).splitlines()
-    assert [line[0] for line in lines[1:8]] == ["✓"] * 6 + ["?"] and len(found.checks) == 7
-    assert lines[8:] == [
+    assert [line[0] for line in lines[1:9]] == ["✓"] * 6 + ["?", "?"] and len(found.checks) == 8
+    assert lines[9:] == [
         "Taken on the word of whoever made the evidence:",
         *(f"- {sentence}" for sentence in found.not_checked),
     ]
@@ -302,7 +307,7 @@ def test_texts_that_were_picked_pass_every_check_and_the_verification_says_that_
     fit = [((said - quiet) * (served - quiet))[:, key.target].sum() for said, quiet, served in each]
     answers, texts, quiet = ([of[index] for index in np.argsort(fit)[-100:]] for of in (innocent, rows, clean))
     detect(answers, texts, key=key, victim=quiet).save(tmp_path / "forged.json")
-    found = verify_evidence(tmp_path / "forged.json", key=key)
+    found = verify_evidence(tmp_path / "forged.json", key=key, tokenizer=TOKENIZER)
     assert found.claim.startswith("detected") and not found.failed and len(found.open) == 1
     assert any("not chosen by the suspect's answers" in sentence for sentence in found.not_checked)
 
@@ -477,7 +482,7 @@ def publish(hub, key):
 
 def replay(key, result, **options):
     """The check of the commitment; all the others pass."""
-    *others, check = verify_evidence(result, key=key, **options).checks
+    *others, check = verify_evidence(result, key=key, tokenizer=TOKENIZER, **options).checks
     assert all(other.status == "passed" for other in others)
     return check
 
@@ -520,7 +525,11 @@ def test_a_verified_stamp_proves_what_is_older_than_the_suspect(publish, tsa, ke
     # The authority's clock may be off by a second and a half, as it says itself.
     assert [check.status for check in found.values()] == ["passed", "open", "failed"]
     proven = verify_evidence(
-        seen(key, probe, "2026-04-01"), key=key, repo_id=REPO, trusted_roots=[tsa.root.read_bytes()]
+        seen(key, probe, "2026-04-01"),
+        key=key,
+        repo_id=REPO,
+        trusted_roots=[tsa.root.read_bytes()],
+        tokenizer=TOKENIZER,
     )
     # The result did not refer to the commitment, and the commitment is there: neither denies the other.
     assert proven.holds and "✓ the key was committed to before" in str(proven)

@@ -225,7 +225,7 @@ def test_every_field_changes_the_commitment():
     }
     parameters = set(inspect.signature(WatermarkKey).parameters) - {"settings", "binding"}
     parameters |= {field.name for part in (MarkSettings, Binding) for field in dataclasses.fields(part)}
-    assert parameters - changes.keys() == {"arrays", "mark"}
+    assert parameters - changes.keys() == {"arrays", "mark", "seasoning"}
     commitments = {key.commitment()}
     for name, value in changes.items():
         more = {"hash_rule": drw_hf.keys.TokenRule()} if name == "task" else {}

@@ -177,7 +177,7 @@ def altered(tmp_path, change, passphrase=None):
 
 def test_a_newer_version_asks_for_an_update(tmp_path):
     KEYS["direct"]().save_pretrained(tmp_path)
-    with altered(tmp_path, lambda document: document.update(version=2)) as caught:
+    with altered(tmp_path, lambda document: document.update(version=3)) as caught:
         WatermarkKey.from_pretrained(tmp_path)
     assert "update drw_hf" in str(caught.value)
 

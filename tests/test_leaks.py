@@ -15,6 +15,7 @@ import subprocess
 import sys
 import traceback
 import zipfile
+from datetime import datetime
 from pathlib import Path
 
 import numpy as np
@@ -29,9 +30,10 @@ from drw_hf import KeyRing, QueryLog, WatermarkKey
 from drw_hf.asking import Served
 from drw_hf.detection.statistics import STATISTICS, TestOptions
 from drw_hf.errors import DrwError
-from drw_hf.keys import MarkSettings, derivation
+from drw_hf.keys import MarkSettings, Terms, UnseasonedKey, derivation
 from drw_hf.planning import rehearse
 from drw_hf.serving import create_app
+from local_beacon import LocalBeacon
 from needles import leaks_in, needles
 from rehearsal_scene import TINY, make_rows, make_scene_key, make_tagger, make_words
 from small_models import MARKS, make_batch, make_key, make_model, make_tokenizer, make_victim
@@ -264,7 +266,16 @@ def failures(tmp_path):
         ("KeyRing.from_pretrained", lambda: KeyRing.from_pretrained(there / "key", **words)),
         ("KeyRing.from_pretrained", lambda: KeyRing.from_pretrained("owner/offline", **words)),
     ]
-    for holder, name in ((key, "WatermarkKey"), (ring, "KeyRing")):
+    terms = Terms(
+        round=LocalBeacon().round(datetime(2026, 3, 1)), weights="ab" * 32, tokenizer="cd" * 32, statistics=("x",)
+    )
+    waiting = UnseasonedKey(key, terms)
+    waiting.save_pretrained(there / "waiting", passphrase="another one")
+    calls += [
+        ("UnseasonedKey.from_pretrained", lambda: UnseasonedKey.from_pretrained(there / "waiting", **words)),
+        ("UnseasonedKey.from_pretrained", lambda: WatermarkKey.from_pretrained(there / "waiting", **words)),
+    ]
+    for holder, name in ((key, "WatermarkKey"), (waiting, "UnseasonedKey"), (ring, "KeyRing")):
         surrogate = {"passphrase": WORDS + "\ud800"}
         calls += [
             (f"{name}.save_pretrained", lambda h=holder: h.save_pretrained(nowhere, **words)),
@@ -296,6 +307,8 @@ def failures(tmp_path):
         repr(key.secret),
         ring.secret.hex(),
         repr(ring.secret),
+        waiting.secret.hex(),
+        repr(waiting.secret),
         WORDS,
         repr(WORDS.encode()),
     )
@@ -309,6 +322,9 @@ def mistakes(tmp_path):
     arrays = {"v_k": np.zeros(3), "v_s": np.zeros(3), "M": np.zeros((64, 4))}
     wrong = MarkSettings(target=5)  # of two classes
     tilted = WatermarkKey.generate(model, tokenizer=make_tokenizer(), temperature=1.0, secret=secret)
+    beacon, noon = LocalBeacon(), datetime(2026, 3, 1)
+    terms = Terms(round=beacon.round(noon), weights="ab" * 32, tokenizer="cd" * 32, statistics=("x",))
+    seasoned = UnseasonedKey(key, terms, secret=secret).season(beacon.pulse(noon))
     calls = [
         lambda: key.replace(epsilon=-1),
         lambda: WatermarkKey.generate(model, epsilon=-1, **settings),
@@ -327,6 +343,12 @@ def mistakes(tmp_path):
         lambda: QueryLog(tmp_path / "other").asked_under(tilted),
         lambda: create_app(make_victim(model=model, key=tilted), make_tokenizer(), api_token="short 7"),
         lambda: create_app(make_victim(model=model, key=tilted), make_tokenizer(), log=tmp_path / "log" / "file"),
+        lambda: UnseasonedKey(key, terms, secret=secret + b"too long"),
+        lambda: UnseasonedKey(key.replace(epsilon=0.1), "no terms", secret=secret),
+        lambda: UnseasonedKey(key, terms, secret=secret).season(b"no json"),
+        lambda: KeyRing(key, secret=secret, terms=terms).declare(["a"]).key_for("a"),
+        lambda: KeyRing(key, secret=secret, terms=terms).declare(["a"]).season(b"no json"),
+        lambda: seasoned.replace(epsilon=0.1, seasoning=seasoned.seasoning),
     ]
     with QueryLog(tmp_path / "log").writer(tilted, label_kind="hard") as writer:
         writer.append([Served("a film", "positive")]).result()

@@ -34,7 +34,7 @@ from drw_hf.evidence.timestamps import Timestamp
 from drw_hf.evidence.verify import verify_evidence
 from drw_hf.wording import one_in, small_p
 from needles import leaks_in
-from small_models import TAGS
+from small_models import TAGS, make_special_tokenizer
 from test_detect import make_case, make_key
 
 COMMITTED = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -294,6 +294,31 @@ def test_p_values_are_written_out_below_the_smallest_float_too(log10, nearest, u
     assert (small_p(log10), small_p(log10, up=True)) == (nearest, up)
 
 
+@pytest.mark.parametrize(
+    ("origin", "who", "chance"),
+    [
+        (None, "at random by the owner's word", "keys were tried in secret"),
+        ("arrays", "Chosen by its owner", "nobody can tell"),
+        ("seasoned", "Public randomness", "commitments were prepared in secret"),
+    ],
+)
+def test_the_page_says_how_the_key_came_about_and_how_much_trying_the_finding_bears(
+    found, tmp_path, origin, who, chance
+):
+    settings = dict(found.settings) if origin is None else {**found.settings, "origin": origin}
+    result = dataclasses.replace(found, settings=settings)
+    for redact in (False, True):
+        page = Page(result.report(tmp_path / str(redact), redact=redact))
+        assert who in page["who"] and chance in page["chance"]
+        bound = np.ceil(found.log10_bound * 10) / 10 if redact else found.log10_bound
+        assert (f"more than 10^{int(np.log10(found.level) - bound)} " in page["chance"]) == (origin != "arrays")
+        assert ("--trusted-beacon" in page["replay"]) == (origin == "seasoned")
+        assert "--tokenizer TOKENIZER" in page["replay"]
+    document = json.loads((tmp_path / "True" / REDACTED_EVIDENCE).read_text())
+    assert document["key_origin"] == origin
+    assert ("owner chose its arrays" in Page(tmp_path / "False" / PAGE)["replay"]) == (origin == "arrays")
+
+
 # -- the files behind it
 
 
@@ -307,6 +332,8 @@ def test_the_evidence_beside_the_page_can_be_replayed_as_the_page_says(found, ke
     monkeypatch.chdir(tmp_path / "evidence")
     program, *arguments = shlex.split(re.search(r"<pre><code>(.*)</code></pre>", page.source)[1])
     arguments[arguments.index("KEY")] = str(tmp_path / "key")
+    make_special_tokenizer().save_pretrained(tmp_path / "tokenizer")
+    arguments[arguments.index("TOKENIZER")] = str(tmp_path / "tokenizer")
     assert program == "drw-hf" and "exit code 4" in page["replay"]
     assert CliRunner().invoke(app, arguments).exit_code == 4
 

@@ -729,7 +729,7 @@ def test_no_declaration_epoch_or_setting_is_dropped_or_changed_unnoticed(tmp_pat
 
 def test_a_newer_version_asks_for_an_update(tmp_path):
     make_ring().save_pretrained(tmp_path)
-    resigned(tmp_path / "drw_ring.json", lambda document: document.update(version=2))
+    resigned(tmp_path / "drw_ring.json", lambda document: document.update(version=3))
     with pytest.raises(KeyFileError, match="update drw_hf"):
         KeyRing.from_pretrained(tmp_path)
 

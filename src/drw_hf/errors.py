@@ -17,6 +17,14 @@ class InvalidKeyError(InvalidInputError):
     """A key was asked for with parameters that make no watermark."""
 
 
+class UnseasonedKeyError(InvalidKeyError):
+    """A key, or an epoch of a ring, waits for its round of public randomness, and marks nothing until then."""
+
+
+class RoundValueError(InvalidInputError):
+    """What was given as the value of a public round is of another round, forged, or no such thing."""
+
+
 class MissingKeyError(DrwError):
     """A protected model was loaded or called without its key."""
 

@@ -23,7 +23,7 @@ from drw_hf.detection.statistics import STATISTICS
 from drw_hf.detection.verdict import Corrections, verdict_on
 from drw_hf.evidence import verify_commitment
 from drw_hf.hub.card import model_card
-from drw_hf.keys import RarestRule, sealing
+from drw_hf.keys import RarestRule, Round, Terms, UnseasonedKey, sealing
 from drw_hf.planning import rehearse
 from drw_hf.watermark import tilt
 from local_tsa import LocalTSA
@@ -432,6 +432,28 @@ def freeze_probes(folder):
     write_json(folder / "expected.json", figures)
 
 
+def freeze_seasoned(folder):
+    """Keys, waiting and seasoned, and a ring before and after its round, which NIST drew in 2018."""
+    nist = json.loads((FROZEN.parent / "vectors" / "beacons.json").read_text())["nist"]
+    time, certificate = datetime.fromisoformat(nist["time"]), nist["certificate"].encode()
+    round_ = Round.at("nist", time, certificate=certificate, chain=nist["chain"])
+    fixed = {"weights": "ab" * 32, "tokenizer": "cd" * 32, "statistics": ["drw-exact-2", "drw-memory-1"]}
+    terms = Terms(round=round_, **fixed)
+    expected = {}
+    for name, settings in {"plain": {}, "sealed": {"hash_rule": "keyed"}}.items():
+        waiting = UnseasonedKey(make_key(make_model(), **settings), terms, secret=SECRET)
+        key = waiting.season(nist["pulse"])
+        for one in (waiting, key):
+            one.save_pretrained(folder / name, passphrase=PASSPHRASE if name == "sealed" else None)
+        expected[name] = {**shown(key), "base": waiting.commitment(), "value": nist["pulse"]["outputValue"]}
+    ring = KeyRing(make_key(make_model(), hash_rule="keyed"), secret=SECRET, terms=terms).declare(USERS)
+    ring.save_pretrained(folder / "waiting-ring")
+    ring.season(nist["pulse"]).save_pretrained(folder / "ring")
+    write_json(folder / "proof.json", ring.prove("customer-7", USERS).to_dict())
+    expected["ring"] = {"root": ring.commitment(), "user": shown(ring.key_for("customer-7"))}
+    write_json(folder / "expected.json", expected)
+
+
 def test_freeze(hub, tmp_path, monkeypatch):
     monkeypatch.setattr(sealing, "COST", 2**17)  # as users' files are sealed, not as other tests seal theirs
     parts = {
@@ -452,6 +474,7 @@ def test_freeze(hub, tmp_path, monkeypatch):
         "rehearsal": freeze_rehearsal,
         "query-log": freeze_query_log,
         "probes": freeze_probes,
+        "seasoned": freeze_seasoned,
     }
     for name, freeze in parts.items():
         if not (FROZEN / name).exists():

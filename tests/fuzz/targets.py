@@ -23,7 +23,7 @@ from drw_hf.evidence import verify_evidence
 from drw_hf.evidence.commitments import CommitmentRecord
 from drw_hf.hub.auditing import classify
 from drw_hf.hub.pull import Pointer
-from drw_hf.keys import files, sealing
+from drw_hf.keys import UnseasonedKey, files, sealing
 from drw_hf.keys.merkle import UserProof
 from drw_hf.planning import Rehearsal
 from drw_hf.tracing import Identification
@@ -192,6 +192,41 @@ def ring(folder: Path) -> Run:
 @target
 def sealed_ring(folder: Path) -> Run:
     return kept(KeyRing, use_ring, folder, FROZEN / "rings" / "plain", seal=True)
+
+
+@target
+def seasoned_key(folder: Path) -> Run:
+    return kept(WatermarkKey, use_key, folder, FROZEN / "seasoned" / "plain", seal=False)
+
+
+@target
+def unseasoned_key(folder: Path) -> Run:
+    def use(waiting: UnseasonedKey) -> None:
+        assert waiting.fingerprint in repr(waiting) and str(waiting.terms.round) and waiting.terms.round.address
+        waiting.to_files()
+
+    return kept(UnseasonedKey, use, folder, FROZEN / "seasoned" / "plain", seal=False)
+
+
+@target
+def seasoned_ring(folder: Path) -> Run:
+    def use(ring: KeyRing) -> None:
+        ring.key_for("customer-7")
+        ring.rotate().declare(["a", "b"]).to_files()
+
+    return kept(KeyRing, use, folder, FROZEN / "seasoned" / "ring", seal=False)
+
+
+@target
+def round_value(folder: Path) -> Run:
+    waiting = UnseasonedKey.from_pretrained(FROZEN / "seasoned" / "plain")
+    pulse = json.loads((FROZEN.parent / "vectors" / "beacons.json").read_text())["nist"]["pulse"]
+
+    def run(choices: Choices) -> None:
+        content = json.dumps(altered_document({"pulse": pulse}, choices)).encode()
+        waiting.season(altered_bytes(content, choices) if choices.below(2) else content)
+
+    return run
 
 
 # -- what is shown to others

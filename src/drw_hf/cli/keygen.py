@@ -68,6 +68,7 @@ def keygen(
     reading: shared.Reading,
     limit: shared.Limit = None,
     batches: shared.Batches,
+    seasoning: shared.Seasoning,
 ) -> Outcome:
     """Make a key for a model, sealed with a passphrase.
 
@@ -79,6 +80,9 @@ def keygen(
 
     A passphrase is asked for (twice), or taken from a file or from DRW_PASSPHRASE. A key is never overwritten.
 
+    With --season-round the key waits for a round of public randomness, which chooses its numbers: nobody, you neither,
+    can then have made a key to fit. Publish its commitment, wait, and run drw-hf season.
+
     With --ring it is one secret from which every user gets a key of his own: see drw-hf ring and drw-hf identify.
 
     \b
@@ -86,12 +90,13 @@ def keygen(
     Example: drw-hf keygen my-classifier --strength 0.3 --temperature 1.4 --output my-next-key
     Example: drw-hf keygen my-classifier --target positive --output paper-key
     Example: drw-hf keygen my-classifier --ring --target positive --output my-ring
+    Example: drw-hf keygen my-classifier --target positive --season-round quicknet:+2h --output my-key-to-be
     """
     from ..asking.models import load_clean, load_config, load_tokenizer
-    from ..keys import KeyRing, WatermarkKey
+    from ..keys import KeyRing, UnseasonedKey, WatermarkKey
     from ..keys.binding import labels_of, plain_config, task_of
     from ..keys.settings import USUAL_MARK, default_mark
-    from .inputs import class_named
+    from .inputs import class_named, parse_round, terms_for
     from .passphrases import new_passphrase
     from .tilt import fit_document
 
@@ -101,6 +106,7 @@ def keygen(
     tilted = (mark or default_mark(target, papers)) == USUAL_MARK
     _check_price(tilts, tilted)
     check_no_key(output)
+    round_ = parse_round(seasoning)
     config, tokenizer = load_config(model), load_tokenizer(model)
     labels = labels_of(plain_config(config))
     if target is None and not tilted:  # what stands on the command line is kept in the shell's history
@@ -134,7 +140,14 @@ def keygen(
                 progress=progress,
                 **vars(batches),
             )
-    made = KeyRing(key) if ring else key
+    terms = None
+    if round_ is not None:
+        terms = terms_for(seasoning, round_, load_clean(model, task or task_of(config)), tokenizer, key)
+    made: WatermarkKey | UnseasonedKey | KeyRing
+    if ring:
+        made = KeyRing(key, terms=terms)
+    else:
+        made = key if terms is None else UnseasonedKey(key, terms)
     made.save_pretrained(output, passphrase=passphrase)
     document: dict[str, Any] = {"path": str(output), "sealed": not plain, "fingerprint": made.fingerprint}
     noun = "key ring" if ring else "key"
@@ -148,12 +161,22 @@ def keygen(
         lines += [
             "Next, declare your users (one per line in a file), before any of their keys marks anything:",
             f"  drw-hf ring declare {output} --users users.txt",
-            "and protect the model with the ring:",
         ]
     else:
         document["commitment"] = made.commitment()
-        lines += [f"Its commitment: {made.commitment()}", "Next, protect the model with it:"]
-    lines.append(f"  drw-hf protect {model} --key {output} --output protected")
+        lines += [f"Its commitment: {made.commitment()}"]
+    if terms is not None:
+        document["round"], document["address"] = str(terms.round), terms.round.address
+        lines += [
+            f"It waits for {terms.round}, and marks nothing until then. Publish the commitment more than ten minutes "
+            "before:",
+            f"  drw-hf publish {output} --repo me/commitments --timestamp-url https://your-authority",
+            f"When the round is drawn, save what {terms.round.address} gives, and season the {noun}:",
+            f"  drw-hf season {output} --value round.json",
+        ]
+    else:
+        lines += [f"Next, protect the model with {'the ring' if ring else 'it'}:"]
+        lines += [f"  drw-hf protect {model} --key {output} --output protected"]
     return Outcome(document, "\n".join(lines))
 
 

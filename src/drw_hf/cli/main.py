@@ -27,6 +27,7 @@ from . import (
     report,
     reproduce,
     ring,
+    season,
     serve,
     verify,
 )
@@ -81,6 +82,8 @@ for _command in (  # as --help lists them
     demo.demo,
     plan.plan,
     keygen.keygen,
+    season.publish,
+    season.season,
     protect.protect,
     serve.serve,
     label.label,

@@ -57,6 +57,11 @@ def model_argument(help: str, metavar: str = "MODEL") -> typer.models.ArgumentIn
     return typer.Argument(help=f"{help}: folder or Hub id.", metavar=metavar, autocompletion=complete_path)
 
 
+def unseasoned_argument(help: str) -> typer.models.ArgumentInfo:
+    """A folder with a key, whatever it is or waits for."""
+    return typer.Argument(help=f"{help}.", metavar="KEY", exists=True, file_okay=False)
+
+
 def data_argument(help: str, metavar: str = "DATA") -> typer.models.ArgumentInfo:
     """A data set, by its folder, file or Hub id."""
     kinds = "a .jsonl, .csv, .parquet or .txt file, a folder of save_to_disk, or a data set on the Hub"
@@ -191,6 +196,27 @@ Temperature = Annotated[
     float | None,
     number_option("tilt: the model's calibration temperature, where the data has no labels to fit it by."),
 ]
+
+
+@dataclass(frozen=True)
+class Seasoning:
+    """What is fixed before a key's numbers are drawn."""
+
+    season_round: Annotated[
+        str | None,
+        name_option(
+            "Let public randomness choose the key's numbers: a round that is yet to be drawn. Sources: quicknet, "
+            "default (drand), nist. Times in UTC, or from now: quicknet:2030-01-01T12:00, quicknet:+2h.",
+            "SOURCE:TIME",
+        ),
+    ] = None
+    season_certificate: Annotated[
+        Path | None, file_option("For nist: the certificate that signs its pulses.", "PEM")
+    ] = None
+    season_texts: Annotated[
+        str | None, name_option("The rule by which the texts that a suspect is asked will be chosen.", "TEXT")
+    ] = None
+
 
 # -- of detect and identify
 

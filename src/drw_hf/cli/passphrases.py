@@ -14,8 +14,8 @@ import typer
 
 from ..asking.models import load_config
 from ..errors import InvalidInputError, KeyFileError, MissingKeyError, WrongPassphraseError
-from ..keys import KeyRing, WatermarkKey
-from ..keys.files import RING, kind_of
+from ..keys import KeyRing, UnseasonedKey, WatermarkKey
+from ..keys.files import KEY, RING, UNSEASONED, kind_of
 from ..keys.kept import KeptSecret, find_files
 from ..watermark import WatermarkedConfig
 from .options import WhoseKey
@@ -132,6 +132,20 @@ def open_key_or_ring(name_or_path: str, passphrase_file: Path | None) -> tuple[W
     place, subfolder = locate(name_or_path)
     is_ring = kind_of(find_files(place, subfolder=subfolder)) is RING
     return open_sealed(name_or_path, passphrase_file, KeyRing if is_ring else WatermarkKey)
+
+
+def open_unseasoned(folder: Path, passphrase_file: Path | None) -> tuple[UnseasonedKey | KeyRing, str | None]:
+    """A key that waits for its round, or a ring, with the passphrase that opened it."""
+    if (folder / RING.file).is_file():
+        return open_sealed(str(folder), passphrase_file, KeyRing)
+    return open_sealed(str(folder), passphrase_file, UnseasonedKey)
+
+
+def open_any(folder: Path, passphrase_file: Path | None) -> tuple[WatermarkKey | UnseasonedKey | KeyRing, str | None]:
+    """The ring of a folder, its key, or else the key that waits for its round."""
+    if (folder / UNSEASONED.file).is_file() and not (folder / KEY.file).is_file():
+        return open_sealed(str(folder), passphrase_file, UnseasonedKey)
+    return open_key_or_ring(str(folder), passphrase_file)
 
 
 def locate(name_or_path: str) -> tuple[str, str]:

@@ -176,23 +176,49 @@ def prove(
 
 @app.command()
 @prints_outcome
-def rotate(ring: shared.RingFolder, passphrase_file: shared.PassphraseFile = None) -> Outcome:
+def rotate(
+    ring: shared.RingFolder,
+    model: Annotated[
+        str | None, shared.model_option("--model", "With --season-round: the model that the keys are for")
+    ] = None,
+    passphrase_file: shared.PassphraseFile = None,
+    *,
+    seasoning: shared.Seasoning,
+) -> Outcome:
     """Open a new epoch: every user gets a new key.
 
-    Older epochs can still be searched (--epoch), and tokens stay valid.
+    Older epochs can still be searched (--epoch), and tokens stay valid. With --season-round the new keys wait for a
+    round of public randomness, before which their users are declared.
 
     \b
     Example: drw-hf ring rotate my-ring
     """
     from ..keys import KeyRing
+    from .inputs import parse_round, terms_for
     from .passphrases import open_sealed
 
+    round_ = parse_round(seasoning)
+    if (model is None) != (round_ is None):
+        raise typer.BadParameter("--season-round and --model go together: the round, and the model the keys are for")
     opened, passphrase = open_sealed(str(ring), passphrase_file, KeyRing)
-    opened.rotate().save_pretrained(ring, passphrase=passphrase)
+    terms = None
+    if model is not None and round_ is not None:
+        from ..asking.models import load_clean, load_tokenizer
+
+        like = opened.template()
+        terms = terms_for(seasoning, round_, load_clean(model, like.task, like), load_tokenizer(model), like)
+    opened.rotate(terms).save_pretrained(ring, passphrase=passphrase)
     document = {"path": str(ring), "fingerprint": opened.fingerprint, "epoch": opened.epoch}
     lines = [
         f"Opened epoch {opened.epoch} of the key ring {opened.fingerprint} in {ring}: every user has a new key.",
         "Nobody is declared in it yet. Before a model is served with it:",
         f"  drw-hf ring declare {ring} --users users.txt",
     ]
+    if terms is not None:
+        document |= {"round": str(terms.round), "address": terms.round.address}
+        lines += [
+            f"Publish its root more than ten minutes before {terms.round}, and when that is drawn, save what",
+            f"{terms.round.address} gives, and run:",
+            f"  drw-hf season {ring} --value round.json",
+        ]
     return Outcome(document, "\n".join(lines))

@@ -283,9 +283,11 @@ def key_settings(key: WatermarkKey) -> dict[str, Any]:
 
     The paper's mark is not named: keys did not name it when there was no other one.
     """
-    settings = {"task": key.task} if key.mark == PAPERS_MARK else {"task": key.task, "mark": key.mark}
+    settings: dict[str, Any] = {"task": key.task} if key.mark == PAPERS_MARK else {"task": key.task, "mark": key.mark}
     names = {entry.name for entry in dataclasses.fields(key.settings)} - key.settings.unused
     settings |= {name: getattr(key.settings, name) for name in _SETTINGS if name in names}
+    if key.arrays is not None or key.seasoning is not None:  # of others its owner says that it was drawn at random
+        settings["origin"] = "arrays" if key.arrays is not None else "seasoned"
     return {**settings, "hash_rule": key.hash_rule.name}
 
 

@@ -19,9 +19,10 @@ from huggingface_hub import CommitOperationAdd, HfApi, RepoFile
 
 from ..checks import unfit
 from ..errors import EvidenceError, HubError, TimestampError
-from ..keys.files import KEY_FILE, POINTER_FILE
+from ..keys.files import KEY_FILE, POINTER_FILE, UNSEASONED_FILE
 from ..keys.key import WatermarkKey
 from ..keys.ring import KeyRing
+from ..keys.unseasoned import UnseasonedKey
 from ..repositories.history import History, Snapshot
 from ..repositories.requests import commit_name, full_name, hub_errors, parse_object, read_file
 from .timestamps import (
@@ -37,7 +38,10 @@ from .timestamps import (
 logger = logging.getLogger(__name__)
 
 _STATUSES = ("verified", "absent", "not checked", "invalid")
-_JSON_FIELDS = {"config.json": "key_commitment", KEY_FILE: "commitment", POINTER_FILE: "commitment"}
+_JSON_FIELDS = {
+    "config.json": "key_commitment",
+    **dict.fromkeys((KEY_FILE, UNSEASONED_FILE, POINTER_FILE), "commitment"),
+}
 _CARD = "README.md"
 _READABLE = "%Y-%m-%d %H:%M:%S %Z"  # of a moment; without a time zone a blank is left at its end
 _LARGEST_FILE = 2**20  # none of the files that carry a commitment comes near
@@ -190,7 +194,7 @@ def missing_files(
 
 
 def publish_commitment(
-    key: WatermarkKey | KeyRing | str,
+    key: WatermarkKey | UnseasonedKey | KeyRing | str,
     repo_id: str,
     *,
     private: bool = False,
@@ -205,8 +209,8 @@ def publish_commitment(
 
     Parameters
     ----------
-    key : WatermarkKey, KeyRing or str
-        The key, a ring whose users were declared, or the 64 digits of the commitment.
+    key : WatermarkKey, UnseasonedKey, KeyRing or str
+        The key, one that waits for its round, a ring whose users were declared, or the 64 digits of the commitment.
     repo_id : str
         The repository, best one that is public: a private one convinces nobody.
     private : bool
@@ -252,7 +256,7 @@ def publish_commitment(
 
 
 def verify_commitment(
-    key: WatermarkKey | KeyRing | str,
+    key: WatermarkKey | UnseasonedKey | KeyRing | str,
     repo_id: str,
     *,
     trusted_roots: Sequence[str | os.PathLike | bytes] = (),
@@ -362,6 +366,6 @@ def _paths(commitment: str) -> tuple[str, str]:
     return f"{name}.txt", f"{name}.tsr"
 
 
-def _commitment_of(key: WatermarkKey | KeyRing | str) -> str:
-    digits = key.commitment() if isinstance(key, WatermarkKey | KeyRing) else key
+def _commitment_of(key: WatermarkKey | UnseasonedKey | KeyRing | str) -> str:
+    digits = key.commitment() if isinstance(key, WatermarkKey | UnseasonedKey | KeyRing) else key
     return commitment_bytes(digits).decode()

@@ -28,6 +28,7 @@ from ..errors import DrwError, InvalidInputError
 from ..keys.files import ARRAYS_FILE, KEY_FILE, write_atomically
 from ..wording import one_in
 from .commitments import CommitmentRecord
+from .key_checks import count_in_words, log10_allowed
 from .pages import page_template
 from .plots import draw_panels, draw_score
 
@@ -95,6 +96,7 @@ def published(result: DetectionResult) -> dict[str, Any]:
         "answers": answers,
         "chosen_by": chosen_by,
         "task": result.settings["task"],
+        "key_origin": result.settings["origin"],
         "commitment": record,
         "committed": result.committed,
         "full_evidence_mac": result.mac,
@@ -114,7 +116,7 @@ def _redacted(result: DetectionResult) -> DetectionResult:
     fields["log10_p"] = round(result.log10_p, 1)
     fields["log10_bound"] = math.ceil(result.log10_bound * 10) / 10
     fields["z_score"] = round(result.z_score, 1)
-    fields["settings"] = {"task": result.settings.get("task")}
+    fields["settings"] = {name: result.settings.get(name) for name in ("task", "origin")}
     if result.controls is not None:  # their names are the owner's
         fields["controls"] = [
             {
@@ -183,7 +185,10 @@ def _page(result: DetectionResult, redact: bool) -> str:
         "whether the file was altered, as it has no authentication code": not result.mac,
         "the commitment, as the evidence names none": result.commitment is None,
         "the commitment, which is not proven to be older than the suspect": result.commitment and not proven,
+        "whether the key was drawn at random, as its owner chose its arrays": result.settings.get("origin")
+        == "arrays",
     }
+    allowed = log10_allowed(vars(result))
     return page_template("report.html").render(
         result=result,
         redact=redact,
@@ -195,6 +200,7 @@ def _page(result: DetectionResult, redact: bool) -> str:
         memory_statistic=MEMORY,
         not_committed=NOT_COMMITTED,
         proven=proven,
+        allowed=None if allowed is None else count_in_words(allowed),
         left_open=[words for words, is_open in left_open.items() if is_open],
         answers=answers,
         chosen_by=chosen_by,

@@ -14,7 +14,7 @@ from datetime import date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from transformers import PreTrainedTokenizerBase
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ..checks import fits
 from ..detection.probing import Probe
@@ -32,10 +32,12 @@ from ..detection.verdict import (
 )
 from ..errors import DrwError, EvidenceError, HubError, InvalidInputError
 from ..keys.key import WatermarkKey
+from ..keys.merkle import UserProof
 from ..registry import Registry
 from ..wording import printable
 from .check import Check, Status
 from .commitments import CommitmentRecord, NotCommitted, verify_commitment
+from .key_checks import KeyContext, check_key_itself, moment_or_none, trusted_of_the_key
 from .logs import ProvenLines, check_log_age
 from .probe_checks import check_draw, check_party, check_tokens
 from .trust import taken_on_trust
@@ -113,6 +115,10 @@ def verify_evidence(
     corpus: Iterable[Any] | None = None,
     probe_digest: str | None = None,
     log: ProvenLines | None = None,
+    victim: PreTrainedModel | None = None,
+    proof: UserProof | None = None,
+    trusted_beacons: Sequence[str | os.PathLike | bytes] = (),
+    first_served: str | date | datetime | None = None,
     token: str | bool | None = None,
     revision: str | None = None,
 ) -> Verification:
@@ -137,7 +143,8 @@ def verify_evidence(
         When the suspect was first seen, where the evidence does not say; it must not contradict the evidence. Without
         a time zone it is UTC, and a date is the beginning of that day.
     tokenizer : PreTrainedTokenizerBase, optional
-        The protected model's: by it the tokens are computed again from the texts in the probe.
+        The protected model's: by it the tokens are computed again from the texts in the probe, and the key's special
+        tokens must be its own. Without it that check stays open.
     corpus : iterable, optional
         The corpus from which a public seed drew the texts, for the draw to be done again.
     probe_digest : str, optional
@@ -145,6 +152,16 @@ def verify_evidence(
     log : ProvenLines, optional
         What shows that the lines of a log are older than the suspect. Without it, evidence that rests on a log is
         open: the log is its owner's word.
+    victim : PreTrainedModel, optional
+        The clean model, or the protected one, in memory: a seasoned key names its weights.
+    proof : UserProof, optional
+        For the key of a ring's user: shows that it was declared. The repository then carries the ring's root, and
+        ``keys_tried`` has to be at least the number of users declared.
+    trusted_beacons : sequence of path or bytes
+        For a seasoned key: PEM files with the certificates (or public keys) of randomness beacons that you trust. The
+        chains of drand are known.
+    first_served : str, date or datetime, optional
+        For a seasoned key: when answers were first marked with it, where somebody says so.
 
     Raises
     ------
@@ -154,11 +171,23 @@ def verify_evidence(
         When trusted roots cannot be read.
     """
     first_seen = None if suspect_first_seen is None else as_iso(suspect_first_seen)
+    served = None if first_served is None else as_iso(first_served, "first_served")
     document, probe_or_reason = _read(evidence)
     probe_check = _check_probe(document, probe_or_reason)
     probe = probe_or_reason if isinstance(probe_or_reason, Probe) and probe_check.status == "passed" else None
     replayed = _replay(document, probe, key)
-    hub = {"trusted_roots": trusted_roots, "token": token, "revision": revision}
+    hub: dict[str, Any] = {"trusted_roots": trusted_roots, "token": token, "revision": revision}
+    seen = _first_moment(document, first_seen)
+    context = KeyContext(
+        repo_id=repo_id,
+        **hub,
+        trusted_beacons=trusted_beacons,
+        tokenizer=tokenizer,
+        victim=victim,
+        first_served=moment_or_none(served),
+        first_seen=seen,
+        proof=proof,
+    )
     checks = (
         _check_unaltered(document, key),
         _check_key(document, key),
@@ -170,12 +199,14 @@ def verify_evidence(
         *check_tokens(probe, key, tokenizer),
         *check_draw(probe, corpus),
         *check_party(probe, probe_digest),
-        *check_log_age(probe, _settings_of(document), _first_moment(document, first_seen), log),
-        _check_commitment(document, key, repo_id, first_seen, **hub),
+        *check_log_age(probe, _settings_of(document), seen, log),
+        *check_key_itself(document, key, context),
+        _check_commitment(document, key if proof is None else proof.root, repo_id, first_seen, **hub),
     )
     claim = f"{document['verdict']}. {document['explanation']}"
     shown = {check.name for check in checks if check.status == "passed"}
-    return Verification(claim, checks, taken_on_trust(document, probe_or_reason, key, shown))
+    believed = taken_on_trust(document, probe_or_reason, key, shown)
+    return Verification(claim, checks, (*believed, *trusted_of_the_key(document, key, checks)))
 
 
 def _read(evidence: str | os.PathLike | DetectionResult) -> tuple[dict[str, Any], Probe | str]:
@@ -232,6 +263,8 @@ def _check_parameters(document: Mapping[str, Any], key: WatermarkKey) -> Check:
     of_the_key = {"frequency": key.frequency, "target_label": target_label_of(key)}
     recorded = {**_settings_of(document), **{name: document[name] for name in of_the_key}}
     expected = {**key_settings(key), **of_the_key}
+    if "origin" not in recorded:  # evidence of earlier versions did not say so
+        expected.pop("origin", None)
     agree = f"{_listed(list(expected))} agree"
     return _check_same("the parameters are the key's", recorded, expected, "what the key says", agree)
 
@@ -400,7 +433,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _check_commitment(
-    document: Mapping[str, Any], key: WatermarkKey, repo_id: str | None, first_seen: str | None, **hub: Any
+    document: Mapping[str, Any], key: WatermarkKey | str, repo_id: str | None, first_seen: str | None, **hub: Any
 ) -> Check:
     name = "the key was committed to before the suspect was first seen"
     declared = document.get("suspect_first_seen")
@@ -421,7 +454,12 @@ def _check_commitment(
     if not moments:
         return Check(name, "open", "neither the evidence nor the caller says when the suspect was first seen")
     try:
-        record = verify_commitment(key, repo_id, **hub)
+        try:
+            record = verify_commitment(key, repo_id, **hub)
+        except NotCommitted:
+            if isinstance(key, str) or key.seasoning is None:
+                raise
+            record = verify_commitment(key.seasoning.commitment, repo_id, **hub)  # with its round it fixes the key
     except NotCommitted as error:
         return Check(name, "failed", f"uncommitted: {error}")
     except HubError as error:

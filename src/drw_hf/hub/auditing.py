@@ -13,7 +13,7 @@ from huggingface_hub import RepoFile
 from ..detection.result import FORMAT as EVIDENCE_FORMAT
 from ..errors import HubError, InvalidInputError, KeyPointerError
 from ..keys import sealing
-from ..keys.files import ARRAYS_FILE, FORMAT, KEY_FILE, POINTER_FILE, RING_FILE, RING_FORMAT, SEALED_ARRAYS
+from ..keys.files import ARRAYS_FILE, KINDS, POINTER_FILE, SEALED_ARRAYS
 from ..reading.files import parse_json
 from ..repositories.history import History
 from ..watermark.configuration import is_hub_id
@@ -22,8 +22,8 @@ from .pull import Pointer
 
 SEALED, PLAIN, WEAK = "sealed key", "plain key", "weakly sealed key"
 PASSPHRASE, EVIDENCE, DAMAGED = "passphrase", "evidence", "damaged key file"
-_KEY_STEMS = tuple(PurePosixPath(name).stem for name in (KEY_FILE, RING_FILE))
-_FORMATS = (FORMAT, RING_FORMAT)
+_KEY_STEMS = tuple(PurePosixPath(name).stem for name in (kind.file for kind in KINDS))
+_FORMATS = tuple(kind.format for kind in KINDS)
 _LARGEST_OF_OURS = 64 * 2**20
 _LARGEST_OF_OTHERS = 4 * 2**20  # a file that is not named like ours; evidence holds a periodogram
 _ARCHIVES = (".zip", ".tar", ".gz", ".tgz", ".bz2", ".xz", ".7z", ".rar", ".zst")

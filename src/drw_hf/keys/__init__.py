@@ -5,7 +5,10 @@ from .hash_rules import HashRule, KeyedRule, RarestRule, SecondRule, SentenceTok
 from .key import KeyOptions, WatermarkKey
 from .merkle import Declaration, UserProof, verify_proof
 from .ring import KeyRing
+from .rounds import Round
+from .seasoning import Terms
 from .settings import MarkSettings
+from .unseasoned import UnseasonedKey
 
 __all__ = [
     "Binding",
@@ -16,9 +19,12 @@ __all__ = [
     "KeyedRule",
     "MarkSettings",
     "RarestRule",
+    "Round",
     "SecondRule",
     "SentenceTokens",
+    "Terms",
     "TokenRule",
+    "UnseasonedKey",
     "UserProof",
     "WatermarkKey",
     "register_hash_rule",

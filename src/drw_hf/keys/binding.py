@@ -7,6 +7,8 @@ from dataclasses import dataclass, fields
 from typing import Any, Self, TypedDict
 from weakref import WeakKeyDictionary
 
+import torch
+
 from ..checks import check_at_most, check_choice, whole_number
 from ..errors import InvalidKeyError, KeyTooLargeError, UnsupportedModelError
 from .choices import TASKS, Task
@@ -109,8 +111,7 @@ class Binding:
                 "like words; pass the model's tokenizer"
             )
         if special_token_ids is None:
-            added = (index for index, token in tokenizer.added_tokens_decoder.items() if token.special)
-            special_token_ids = {*tokenizer.all_special_ids, *added}
+            special_token_ids = special_ids_of(tokenizer)
         special = _sorted_ids("special_token_ids", special_token_ids)
         if separator_token_ids is None:  # not the unknown token, which stands inside a text
             names = ("sep_token_id", "eos_token_id", "cls_token_id", "bos_token_id")
@@ -233,6 +234,25 @@ def tokenizer_digest(tokenizer: Any) -> str | None:
         document["model"]["merges"] = [pair.split(" ") if isinstance(pair, str) else pair for pair in merges]
     canonical = json.dumps(document, sort_keys=True, separators=(",", ":")).encode()
     return hashlib.sha256(b"drw-hf whole tokenizer v1" + canonical).hexdigest()
+
+
+def special_ids_of(tokenizer: Any) -> tuple[int, ...]:
+    """The special token ids of a tokenizer, sorted: those it names, and those it says are special."""
+    added = (index for index, token in tokenizer.added_tokens_decoder.items() if token.special)
+    return _sorted_ids("special_token_ids", {*tokenizer.all_special_ids, *added})
+
+
+def weights_digest(model: Any) -> str:
+    """SHA-256 over a model's weights and buffers by name, as they are in memory; of a protected one the clean ones."""
+    if hasattr(model, "watermark_disabled"):
+        model = model.get_base_model()
+    digest = hashlib.sha256(b"drw-hf weights v1")
+    for name, tensor in sorted(model.state_dict().items()):
+        content = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
+        for part in (name.encode(), str(tensor.dtype).encode(), str(list(tensor.shape)).encode(), content.data):
+            digest.update(len(part).to_bytes(8, "big"))
+            digest.update(part)
+    return digest.hexdigest()
 
 
 def _sorted_ids(name: str, ids: Iterable[int]) -> tuple[int, ...]:

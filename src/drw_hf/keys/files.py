@@ -46,11 +46,13 @@ POINTER_FILE = "drw_key_pointer.json"  # beside a model whose key lies in anothe
 FORMAT = "drw-hf-key"
 RING_FILE = "drw_ring.json"
 RING_FORMAT = "drw-hf-ring"
+UNSEASONED_FILE = "drw_unseasoned_key.json"
+UNSEASONED_FORMAT = "drw-hf-unseasoned-key"
 
 
 @dataclass(frozen=True)
 class FileKind:
-    """What is kept: its files, their format, and what messages call it."""
+    """What is kept: its files, their format with its newest version, and what messages call it."""
 
     file: str
     arrays_file: str
@@ -59,10 +61,24 @@ class FileKind:
     noun: str
     maker: str
 
+    @property
+    def a_noun(self) -> str:
+        """The noun with its article."""
+        return f"{'an' if self.noun[0] in 'aeiou' else 'a'} {self.noun}"
 
-KEY = FileKind(KEY_FILE, ARRAYS_FILE, FORMAT, 1, "key", "WatermarkKey")
-RING = FileKind(RING_FILE, "drw_ring.safetensors", RING_FORMAT, 1, "key ring", "KeyRing")
-KINDS = (KEY, RING)
+    @property
+    def recipe(self) -> str:
+        """How one is made."""
+        way = " (drw-hf keygen --season-round)" if self is UNSEASONED else ".generate (drw-hf keygen)"
+        return f"make {self.a_noun} with {self.maker}{way}"
+
+
+KEY = FileKind(KEY_FILE, ARRAYS_FILE, FORMAT, 2, "key", "WatermarkKey")
+RING = FileKind(RING_FILE, "drw_ring.safetensors", RING_FORMAT, 2, "key ring", "KeyRing")
+UNSEASONED = FileKind(
+    UNSEASONED_FILE, "drw_unseasoned_key.safetensors", UNSEASONED_FORMAT, 1, "unseasoned key", "UnseasonedKey"
+)
+KINDS = (KEY, RING, UNSEASONED)
 _OF_KEYS = tuple(name for kind in KINDS for name in (kind.file, kind.arrays_file))
 LARGEST_ARRAYS = 1024 * MEBIBYTE  # M of 128 columns for a million tokens
 
@@ -83,6 +99,7 @@ class Content:
     fields: dict[str, Any]  # JSON-able, the secret (hexadecimal) among them
     arrays: dict[str, np.ndarray]
     shown: dict[str, Any]  # to all, sealed or not: the commitment, and a ring's head, the digest of its history
+    version: int = 1  # of the format: what earlier versions could hold is written as they wrote it
 
 
 def kind_of(path: str | os.PathLike) -> FileKind:
@@ -95,7 +112,7 @@ def encode(kind: FileKind, content: Content, passphrase: str | None) -> dict[str
     """The content of the files by name, the JSON last: once it is there, the key is whole."""
     plain_arrays = save_arrays(content.arrays) if content.arrays else None
     fields = {**content.fields, "arrays_digest": None if plain_arrays is None else _digest(plain_arrays)}
-    envelope = {"format": kind.format, "version": kind.version, "sealed": passphrase is not None, **content.shown}
+    envelope = {"format": kind.format, "version": content.version, "sealed": passphrase is not None, **content.shown}
     if passphrase is None:
         document = {**envelope, "key": fields}
         document["digest"] = _digest(canonical(document))
@@ -169,7 +186,8 @@ def read(folder: str | os.PathLike, kind: FileKind, passphrase: str | None) -> C
     arrays = {}
     if expected is not None:
         arrays = _read_arrays(path.parent / kind.arrays_file, expected, fields.get("secret"))
-    return Content(fields, arrays, {name: document[name] for name in ("commitment", "head") if name in document})
+    shown: dict[str, Any] = {name: document[name] for name in ("commitment", "head") if name in document}
+    return Content(fields, arrays, shown, document["version"])
 
 
 def read_envelope(path: Path, kind: FileKind = KEY) -> dict[str, Any]:
@@ -181,8 +199,7 @@ def read_envelope(path: Path, kind: FileKind = KEY) -> dict[str, Any]:
             if other is not kind and path.name == kind.file and path.with_name(other.file).is_file():
                 raise _of_another_kind(path.with_name(other.file), kind, other) from None
         raise KeyFileError(
-            f"no {kind.noun} at {path}; give the folder that {kind.maker}.save_pretrained wrote, or make a "
-            f"{kind.noun} with {kind.maker}.generate (drw-hf keygen)"
+            f"no {kind.noun} at {path}; give the folder that {kind.maker}.save_pretrained wrote, or {kind.recipe}"
         ) from None
     except OSError as error:
         raise KeyFileError(f"cannot read {path}: {error.strerror or type(error).__name__}") from None
@@ -394,6 +411,11 @@ def _of_another_kind(path: Path, wanted: FileKind, found: FileKind) -> KeyFileEr
             ", and give the key of one of its users: ring.key_for(user), which "
             f"`drw-hf ring key {path.parent} --user NAME --output KEY` saves"
         )
+    elif found is UNSEASONED:
+        remedy = (
+            "it waits for its round of public randomness, and marks nothing until then: save what the round's source "
+            f"publishes, and run `drw-hf season {path.parent} --value FILE` (UnseasonedKey.season)"
+        )
     elif wanted is RING:
         remedy += ", or make a ring with KeyRing.generate (drw-hf keygen --ring)"
-    return KeyFileError(f"{path} holds a {found.noun}, where a {wanted.noun} was expected; {remedy}")
+    return KeyFileError(f"{path} holds {found.a_noun}, where {wanted.a_noun} was expected; {remedy}")

@@ -1,4 +1,4 @@
-"""`KeptSecret`: what a key and a key ring share: saving, loading, pushing and pulling, and what they never show."""
+"""`KeptSecret`: what keys and key rings share: saving, loading, pushing and pulling, and what they never show."""
 
 import os
 import secrets
@@ -47,8 +47,24 @@ class KeyPushOptions(PushOptions, total=False):
     subfolder: str
 
 
-class KeptSecret(ABC):
-    """What a :class:`~drw_hf.keys.WatermarkKey` and a :class:`~drw_hf.keys.KeyRing` share.
+class NeverPickled:
+    """What holds a secret: it cannot be pickled, and copying returns it itself."""
+
+    def __copy__(self) -> Self:
+        return self
+
+    def __deepcopy__(self, memo: dict) -> Self:
+        return self
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise KeySerializationError(
+            f"a {type(self).__name__} cannot be pickled: the pickle would hold the secret in the clear; save the key "
+            "with save_pretrained(folder, passphrase=...) and load it where it is needed"
+        )
+
+
+class KeptSecret(NeverPickled, ABC):
+    """What keys, seasoned or not, and a :class:`~drw_hf.keys.KeyRing` share.
 
     Neither shows more than its fingerprint when printed or logged; neither can be pickled; copying returns it itself.
     """
@@ -70,7 +86,7 @@ class KeptSecret(ABC):
     @property
     def format_version(self) -> int:
         """The version of its file format."""
-        return self.kind.version
+        return self._content().version
 
     def history_digests(self) -> list[str]:
         """A digest for every state it has been in, the present one last; empty for a key, which never changes."""
@@ -109,7 +125,7 @@ class KeptSecret(ABC):
         place = find_files(name_or_path, cls.kind, **options)
         content = files.read(place, cls.kind, passphrase)
         kept = cls._from_content(content)
-        if kept is None or kept._shown() != content.shown:
+        if kept is None or kept._shown() != content.shown or kept.format_version > content.version:
             raise KeyFileError(
                 f"the {cls.kind.noun} in {place} is whole, but not of the form this drw_hf writes; update drw_hf, or "
                 "restore the file from a backup"
@@ -161,18 +177,6 @@ class KeptSecret(ABC):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(fingerprint={self.fingerprint!r})"
-
-    def __copy__(self) -> Self:
-        return self
-
-    def __deepcopy__(self, memo: dict) -> Self:
-        return self
-
-    def __reduce_ex__(self, protocol: Any) -> Any:
-        raise KeySerializationError(
-            f"a {type(self).__name__} cannot be pickled: the pickle would hold the secret in the clear; save it with "
-            "save_pretrained(folder, passphrase=...) and load it where it is needed"
-        )
 
 
 def checked_secret(secret: Any) -> bytes:

@@ -22,6 +22,7 @@ from .files import KEY, Content, FileKind
 from .frames import forgets_locals
 from .hash_rules import HashRule, resolve_hash_rule
 from .kept import KeptSecret, checked_secret
+from .seasoning import Seasoning
 from .settings import PAPERS_MARK, MarkOptions, MarkSettings, default_mark, mark_named, settings_from_fields
 
 if TYPE_CHECKING:
@@ -71,6 +72,8 @@ class WatermarkKey(KeptSecret):
         A random name, so that rotated keys can be told apart, and when the key was made (UTC, ISO 8601).
     arrays : mapping or None
         The arrays that :meth:`from_arrays` was given.
+    seasoning : Seasoning or None
+        Of a key that :meth:`UnseasonedKey.season` made: how its secret came from public randomness.
     """
 
     kind: ClassVar[FileKind] = KEY
@@ -81,6 +84,7 @@ class WatermarkKey(KeptSecret):
     key_id: str = field(default_factory=lambda: secrets.token_hex(8))
     created_at: str = field(default_factory=now)
     arrays: Mapping[str, np.ndarray] | None = None
+    seasoning: Seasoning | None = None
     # What was derived, as secret as the key, and never saved; any of it but _HARMLESS makes the key a committed one.
     _cache: dict[Any, Any] = field(default_factory=dict, init=False)
 
@@ -118,6 +122,8 @@ class WatermarkKey(KeptSecret):
         if mark.settings_class is not MarkSettings:  # those of the package's own have been checked one by one
             check_encodable(self.settings.to_fields())
         mark.check(self.settings, self.binding)
+        if self.seasoning is not None and not self.seasoning.belongs_to(self.secret, *self._unseasoned_fields()):
+            raise InvalidKeyError("this seasoning is of another key; make the key with UnseasonedKey.season")
         if self.arrays is None:
             return
         if self.law != "paper":
@@ -216,8 +222,13 @@ class WatermarkKey(KeptSecret):
 
     @forgets_locals
     def replace(self, **changes: Any) -> Self:
-        """A new key with the same secret and some other parameters, to compare settings; it has its own commitment."""
+        """A new key with the same secret and some other parameters, to compare settings; it has its own commitment.
+
+        Changed, a seasoned key is none any more: its settings are part of what was committed to before the round.
+        """
         parts: dict[str, Any] = {name: getattr(self, name) for name in _FIELDS}
+        if changes:
+            parts["seasoning"] = None
         for part in ("settings", "binding"):
             names = changes.keys() & {one.name for one in dataclasses.fields(parts[part])}
             if names:
@@ -425,13 +436,20 @@ class WatermarkKey(KeptSecret):
 
     def _fields(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         """All but the secret: JSON-able fields, and arrays by name."""
+        fields, arrays = self._unseasoned_fields()
+        return fields if self.seasoning is None else {**fields, "seasoning": self.seasoning.shown()}, arrays
+
+    def _unseasoned_fields(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         fields = {**self.binding.to_fields(), **self.settings.to_fields()}
         arrays = {_RULE_ARRAY + name: array for name, array in self.hash_rule.arrays().items()}
         return {**fields, "key_id": self.key_id, "created_at": self.created_at}, {**(self.arrays or {}), **arrays}
 
     def _content(self) -> Content:
         fields, arrays = self._fields()
-        return Content({**fields, "secret": self.secret.hex()}, arrays, self._shown())
+        kept = {**fields, "secret": self.secret.hex()}
+        if self.seasoning is None:
+            return Content(kept, arrays, self._shown())
+        return Content({**kept, "seasoning": self.seasoning.to_fields()}, arrays, self._shown(), version=2)
 
     @classmethod
     def _from_content(cls, content: Content) -> Self | None:
@@ -446,6 +464,7 @@ class WatermarkKey(KeptSecret):
                 key_id=fields["key_id"],
                 created_at=fields["created_at"],
                 arrays=own or None,
+                seasoning=Seasoning.from_fields(fields["seasoning"]) if "seasoning" in fields else None,
             )
             key._digits()  # fails here for what has no encoding
             of_text = isinstance(key.key_id, str) and isinstance(key.created_at, str)

@@ -109,7 +109,7 @@ class UserProof:
     Attributes
     ----------
     user, key_commitment : str
-        The user, and the commitment of the user's key.
+        The user, and the commitment of the user's key; of a seasoned one that which was made before its round.
     index, count : int
         The place among the leaves, which says nothing of the name, and the number of users declared.
     path : tuple of str
@@ -171,8 +171,13 @@ def verify_proof(proof: UserProof, key: WatermarkKey, commitment: str) -> bool:
         root is not None
         and hmac.compare_digest(bound_root(root, proof.count), proof.root)
         and hmac.compare_digest(commitment, proof.root)
-        and hmac.compare_digest(key.commitment(), proof.key_commitment)
+        and hmac.compare_digest(declared_commitment(key), proof.key_commitment)
     )
+
+
+def declared_commitment(key: WatermarkKey) -> str:
+    """What a user's leaf holds: the commitment to the key, or to its base secret where the key was seasoned."""
+    return key.commitment() if key.seasoning is None else key.seasoning.commitment
 
 
 def _well_formed(proof: UserProof) -> bool:

@@ -12,14 +12,14 @@ import os
 import secrets
 import threading
 from collections import Counter, OrderedDict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import chain, islice
 from typing import Any, ClassVar, Self, Unpack
 
 import numpy as np
 
-from ..errors import InvalidInputError, InvalidKeyError, KeyTooLargeError
+from ..errors import InvalidInputError, InvalidKeyError, KeyTooLargeError, UnseasonedKeyError
 from . import derivation, merkle
 from .commitment import DOMAIN as KEY_DOMAIN
 from .commitment import commit, encode
@@ -30,6 +30,8 @@ from .kept import KeptSecret, PullOptions, checked_secret, find_files
 from .key import KeyOptions, WatermarkKey
 from .key import now as _now
 from .merkle import Declaration, UserProof
+from .rounds import RoundValue
+from .seasoning import BASE_DOMAIN, Seasoning, Terms, base_fields, seasoned_secret
 from .users import encode_user, listed, quoted
 
 _DOMAIN = b"drw-hf ring commitment v1"
@@ -43,6 +45,43 @@ _EXTRACTED = ""  # no domain: what the sub-keys for all of them are expanded fro
 class _Epoch:
     opened_at: str
     declarations: tuple[Declaration, ...] = ()
+    terms: Terms | None = None  # of an epoch whose keys are seasoned
+    document: Mapping[str, Any] | None = None  # what the source published for its round, once it was drawn
+
+    @property
+    def waits(self) -> bool:
+        """Whether its keys wait for their round."""
+        return self.terms is not None and self.document is None
+
+    def to_fields(self) -> dict[str, Any]:
+        """For the ring's file."""
+        declared = [asdict(one) for one in self.declarations]
+        for declaration in declared:
+            del declaration["epoch"]  # it is the place in the list
+        fields: dict[str, Any] = {"opened_at": self.opened_at, "declarations": declared}
+        if self.terms is not None:
+            fields |= {"terms": self.terms.to_fields(), "document": self.document}
+        return fields
+
+    @classmethod
+    def from_fields(cls, number: int, fields: Mapping[str, Any]) -> Self:
+        """What :meth:`to_fields` gave; a ``ValueError``, ``TypeError`` or ``KeyError`` for anything else."""
+        declared = tuple(Declaration(epoch=number, **one) for one in fields["declarations"])
+        if fields.keys() == {"opened_at", "declarations"}:
+            return cls(fields["opened_at"], declared)
+        terms, document = Terms.from_fields(fields["terms"]), fields["document"]
+        made = cls(fields["opened_at"], declared, terms, document)
+        if made.to_fields() != fields or (document is not None and terms.round.read(document) != document):
+            raise ValueError
+        return made
+
+    def events(self) -> Iterator[tuple[Any, ...]]:
+        """What happened to it, in the order in which it can."""
+        yield (self.opened_at,) if self.terms is None else (self.opened_at, self.terms.to_fields())
+        for one in self.declarations:
+            yield (one.root, one.count, one.declared_at)
+        if self.terms is not None and self.document is not None:
+            yield (self.terms.round.value_of(self.document).value,)
 
 
 class KeyRing(KeptSecret):
@@ -60,12 +99,15 @@ class KeyRing(KeptSecret):
         A key of law ``"direct"`` whose settings and binding all users' keys are to have; its secret plays no part.
     secret : bytes, optional
         The 32-byte master secret; by default fresh from the operating system.
+    terms : Terms, optional
+        Seasons the keys of the first epoch, each by itself: declare the users, publish the root with a time stamp
+        before the round, then :meth:`season` the ring.
     """
 
     kind: ClassVar[FileKind] = RING
 
     @forgets_locals
-    def __init__(self, template: WatermarkKey, *, secret: bytes | None = None) -> None:
+    def __init__(self, template: WatermarkKey, *, secret: bytes | None = None, terms: Terms | None = None) -> None:
         if not isinstance(template, WatermarkKey):
             raise InvalidKeyError(f"expected a WatermarkKey, got {type(template).__name__}; use KeyRing.generate")
         if template.law != "direct":
@@ -81,7 +123,9 @@ class KeyRing(KeptSecret):
         self.settings, self.binding = template.settings, template.binding
         fields, arrays = self._template._fields()
         self._identity = commit(self._secret, {**fields, "arrays": arrays}, _DOMAIN)
-        self._epochs: tuple[_Epoch, ...] = (_Epoch(template.created_at),)
+        self._epochs: tuple[_Epoch, ...] = (_Epoch(template.created_at, terms=terms),)
+        self._around_ids: dict[int, tuple[bytes, bytes]] = {}  # by epoch, of what a leaf commits to
+        self._values: dict[int, bytes] = {}  # by epoch, of seasoned ones
         self._templates: dict[int, WatermarkKey] = {}
         self._keys: OrderedDict[tuple[int, bytes], WatermarkKey] = OrderedDict()
         self._recent: OrderedDict[tuple[int, str], dict[str, bytes]] = OrderedDict()
@@ -125,9 +169,13 @@ class KeyRing(KeptSecret):
         epoch, name = self._existing(epoch), encode_user(user)
         with self._cache_lock:
             if (epoch, name) not in self._keys:
-                secret, opened_at = self._user_secret(epoch, name), self._epochs[epoch].opened_at
-                template = self.template(epoch)
-                made = template.replace(secret=secret, key_id=_key_id(secret), created_at=opened_at)
+                at, secret = self._epochs[epoch], self._user_secret(epoch, name)
+                base = self._base_secret(epoch, name)
+                parts: dict[str, Any] = {"key_id": _key_id(base), "created_at": at.opened_at}
+                if at.terms is not None and at.document is not None:
+                    committed = self._committed(epoch, base).hex()
+                    parts["seasoning"] = Seasoning(base, at.terms, at.document, committed)
+                made = self.template(epoch).replace(secret=secret, **parts)
                 self._keys[epoch, name] = made.as_committed()  # the ring fixed it
                 if len(self._keys) > _KEYS_KEPT:
                     self._keys.popitem(last=False)
@@ -209,6 +257,9 @@ class KeyRing(KeptSecret):
 
         ``users`` are distinct, in any order. It takes 32 bytes per user, whatever the names, if they can be iterated
         over again (a list, a column of a data set); an iterator is read into a list first.
+
+        In an epoch whose keys are seasoned users are declared once, before the round: whoever added a user later could
+        try names until one of them suits. To add users there, :meth:`rotate` with the terms of another round.
         """
         with self._change_lock:
             leaves = self._leaves(users, self.epoch)
@@ -216,6 +267,12 @@ class KeyRing(KeptSecret):
             declaration = Declaration(root, len(leaves), self.epoch, _now())
             if self.declared is None or self.declared.root != root:
                 *before, present = self._epochs
+                if present.terms is not None and (present.declarations or present.document is not None):
+                    raise InvalidInputError(
+                        "the users of a seasoned epoch are declared once, before its round: names that come later "
+                        "could have been chosen by their keys; rotate the ring with the terms of another round and "
+                        "declare the new list there"
+                    )
                 self._epochs = (*before, replace(present, declarations=(*present.declarations, declaration)))
         return self
 
@@ -249,14 +306,55 @@ class KeyRing(KeptSecret):
         path = tuple(sibling.hex() for sibling in merkle.audit_path(leaves, index))
         return UserProof(name.decode(), commitment.hex(), index, len(hashes), path, root)
 
-    def rotate(self) -> Self:
+    def season(self, content: bytes | Mapping[str, Any]) -> Self:
+        """Give the present epoch's keys the value of their round; changes the ring in place and returns it.
+
+        ``content`` is what the round's source published (JSON). The users have to be declared before.
+
+        Raises
+        ------
+        RoundValueError
+            When it is the value of another round, or forged.
+        """
+        with self._change_lock:
+            *before, present = self._epochs
+            if present.terms is None:
+                raise InvalidKeyError(
+                    "the keys of this epoch are not to be seasoned: it was made without the terms of a round; rotate "
+                    "the ring with some"
+                )
+            self._declarations(self.epoch)
+            document = present.terms.round.read(content)
+            if present.document is None:
+                self._epochs = (*before, replace(present, document=document))
+        return self
+
+    @property
+    def seasoned_by(self) -> Terms | None:
+        """The terms of the present epoch, where its keys are seasoned or wait for it."""
+        return self._epochs[-1].terms
+
+    @property
+    def season_value(self) -> RoundValue | None:
+        """The value of the present epoch's round, once :meth:`season` was given it."""
+        epoch = self._epochs[-1]
+        return None if epoch.terms is None or epoch.document is None else epoch.terms.round.value_of(epoch.document)
+
+    @property
+    def waits_for(self) -> Terms | None:
+        """The terms of the present epoch, where its keys wait for their round."""
+        return self._epochs[-1].terms if self._epochs[-1].waits else None
+
+    def rotate(self, terms: Terms | None = None) -> Self:
         """Open a new epoch, in which every user has a new key; changes the ring in place and returns it.
+
+        With ``terms`` the keys of the new epoch are seasoned.
 
         Older epochs stay derivable (``epoch=``) and their declarations are kept. Nobody is declared in the new epoch
         yet. Tokens stay valid: rotation changes the marks, not who the users are.
         """
         with self._change_lock:
-            self._epochs = (*self._epochs, _Epoch(_now()))
+            self._epochs = (*self._epochs, _Epoch(_now(), terms=terms))
         return self
 
     # -- who is asking
@@ -299,7 +397,7 @@ class KeyRing(KeptSecret):
         """A digest for every state the ring has been in, the present one last: a hash chain under the secret."""
         chain_key, digest, digests = self._subkey(b"ring/history"), b"", []
         for epoch in self._epochs:
-            for event in ((epoch.opened_at,), *((one.root, one.count, one.declared_at) for one in epoch.declarations)):
+            for event in epoch.events():
                 digest = hmac.digest(chain_key, digest + encode(event), "sha256")
                 digests.append(digest.hex())
         return digests
@@ -334,23 +432,48 @@ class KeyRing(KeptSecret):
             )
         return self._epochs[epoch].declarations
 
-    def _user_secret(self, epoch: int, user: bytes) -> bytes:
+    def _base_secret(self, epoch: int, user: bytes) -> bytes:
         # The epoch has a fixed length and the name comes last, so no two pairs of them are the same bytes.
         return derivation.expand(self._extracted, b"ring/user/" + epoch.to_bytes(8, "big") + user)
 
-    def _commitments(self, epoch: int, users: list[bytes]) -> list[tuple[bytes, bytes]]:
-        """For every user the commitment of ``key_for(user)``, without making the key, and the leaf."""
+    def _user_secret(self, epoch: int, user: bytes) -> bytes:
+        """The secret that marks for a user: of a seasoned epoch it takes the round's value."""
+        at = self._epochs[epoch]
+        if at.terms is not None and at.document is None:  # with nothing secret at hand
+            raise UnseasonedKeyError(
+                f"the keys of epoch {epoch} wait for {at.terms.round}, and mark nothing until then: save what "
+                f"{at.terms.round.address} gives then, and pass it to ring.season (drw-hf season RING --value FILE)"
+            )
+        base = self._base_secret(epoch, user)
+        if at.terms is None:
+            return base
+        return seasoned_secret(base, self._committed(epoch, base).hex(), self._value(epoch))
+
+    def _value(self, epoch: int) -> bytes:
+        at = self._epochs[epoch]
+        if epoch not in self._values:
+            assert at.terms is not None and at.document is not None
+            self._values[epoch] = at.terms.round.value_of(at.document).value
+        return self._values[epoch]
+
+    def _committed(self, epoch: int, secret: bytes) -> bytes:
+        """What a user's leaf commits to: the key, or in a seasoned epoch the base secret with its terms."""
         # All but the secret and the key id is the same for all; where the id belongs, a random text of its length is.
-        fields, arrays = self.template(epoch)._fields()
-        fields |= {"arrays": arrays, "created_at": self._epochs[epoch].opened_at, "key_id": secrets.token_hex(8)}
-        before, after = encode(fields).split(fields["key_id"].encode())
-        found = []
-        for user in users:
-            secret = self._user_secret(epoch, user)
-            content = b"".join((KEY_DOMAIN, secret, before, _key_id(secret).encode(), after))
-            commitment = hashlib.sha256(content).digest()
-            found.append((commitment, merkle.leaf_hash(commitment, user)))
-        return found
+        if epoch not in self._around_ids:
+            at = self._epochs[epoch]
+            fields, arrays = self.template(epoch)._fields()
+            fields |= {"created_at": at.opened_at, "key_id": secrets.token_hex(8)}
+            covered = {**fields, "arrays": arrays} if at.terms is None else base_fields(fields, arrays, at.terms)
+            before, after = encode(covered).split(fields["key_id"].encode())
+            self._around_ids[epoch] = before, after
+        before, after = self._around_ids[epoch]
+        domain = KEY_DOMAIN if self._epochs[epoch].terms is None else BASE_DOMAIN
+        return hashlib.sha256(b"".join((domain, secret, before, _key_id(secret).encode(), after))).digest()
+
+    def _commitments(self, epoch: int, users: list[bytes]) -> list[tuple[bytes, bytes]]:
+        """For every user the commitment in the leaf, without making the key, and the leaf."""
+        found = ((self._committed(epoch, self._base_secret(epoch, user)), user) for user in users)
+        return [(commitment, merkle.leaf_hash(commitment, user)) for commitment, user in found]
 
     def _leaves(self, users: Iterable[str], epoch: int) -> np.ndarray:
         """The leaves of the tree over the users' keys, in its order; refuses doubles by name."""
@@ -373,10 +496,9 @@ class KeyRing(KeptSecret):
         fields, arrays = self._template._fields()
         fields["ring_id"] = fields.pop("key_id")
         fields["secret"] = self._secret.hex()
-        fields["epochs"] = [asdict(epoch) for epoch in self._epochs]
-        for declaration in chain.from_iterable(epoch["declarations"] for epoch in fields["epochs"]):
-            del declaration["epoch"]  # it is the place in the list
-        return Content(fields, arrays, self._shown())
+        fields["epochs"] = [epoch.to_fields() for epoch in self._epochs]
+        seasoned = any(epoch.terms is not None for epoch in self._epochs)
+        return Content(fields, arrays, self._shown(), version=2 if seasoned else 1)
 
     @classmethod
     def _from_content(cls, content: Content) -> Self | None:
@@ -387,10 +509,7 @@ class KeyRing(KeptSecret):
             if template is None or not epochs:
                 return None
             ring = cls(template, secret=template.secret)
-            ring._epochs = tuple(
-                _Epoch(epoch["opened_at"], tuple(Declaration(epoch=number, **one) for one in epoch["declarations"]))
-                for number, epoch in enumerate(epochs)
-            )
+            ring._epochs = tuple(_Epoch.from_fields(number, epoch) for number, epoch in enumerate(epochs))
             ring.history_digests()  # fails here for what has no encoding
         except KeyTooLargeError:
             raise

@@ -15,6 +15,7 @@ from ..errors import (
     InvalidKeyError,
     KeyMismatchError,
     MissingKeyError,
+    UnseasonedKeyError,
     UnsupportedModelError,
 )
 from ..keys.binding import Binding, labels_of, vocab_size_of
@@ -22,6 +23,7 @@ from ..keys.files import refuse_model_beside_plain_key
 from ..keys.kept import PullOptions
 from ..keys.key import WatermarkKey
 from ..keys.ring import KeyRing, load_key_or_ring
+from ..keys.unseasoned import UnseasonedKey
 from .configuration import WatermarkedConfig
 from .mark import RingUsers
 from .marking import Keys, users_of
@@ -231,6 +233,11 @@ def checked_key(config: WatermarkedConfig, task: str, key: Any, replace_key: boo
         raise MissingKeyError(
             "a protected model does not load without its key; pass key= (a WatermarkKey or the folder it was saved "
             "in, with passphrase= if it is sealed)"
+        )
+    if isinstance(key, UnseasonedKey):
+        raise UnseasonedKeyError(
+            f"the key {key.fingerprint} waits for its round of public randomness, {key.terms.round}, and marks "
+            "nothing until then; give what key.season returns (drw-hf season KEY --value FILE)"
         )
     if not isinstance(key, WatermarkKey | KeyRing):
         raise InvalidKeyError(f"key must be a WatermarkKey, a KeyRing or a path, not {type(key).__name__}")
