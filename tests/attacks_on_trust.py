@@ -19,7 +19,7 @@ BEGIN, END = "<!-- attacks: begin -->", "<!-- attacks: end -->"
 # What was tried; the tests that play it, file::part of the name; and what comes of it.
 ATTACKS = [
     (
-        "The tokens of an innocent's probe exchanged, so that it looks marked (below 1e-20)",
+        "The tokens of an innocent's probe exchanged: so that it looks marked (below 1e-20), and at random",
         ["test_probe_trust.py::exchanging_the_tokens", "test_probe_trust.py::moved_or_doubled"],
         "`verify --tokenizer` computes them again from the texts and fails; without it, named as not checked",
     ),
@@ -90,7 +90,7 @@ ATTACKS = [
         "never run",
     ),
     (
-        "Kept answers altered in the cache",
+        "Kept answers altered in the cache (all 60 of one suspect)",
         ["test_trust_attacks.py::altered_in_the_cache"],
         "**believed** by whoever owns the cache; told by a published digest, and by asking anew",
     ),
@@ -101,7 +101,7 @@ ATTACKS = [
         "nothing there",
     ),
     (
-        "TensorBoard's files, and what W&B would be sent, searched for the key",
+        "TensorBoard's files, and the configuration that W&B (not installed here) is sent, searched for the key",
         ["test_trust_attacks.py::tensorboard"],
         "nothing there",
     ),
@@ -116,7 +116,7 @@ ATTACKS = [
         "no plain key goes there; at the very last moment it **does**, and the push says: rotate",
     ),
     (
-        "kill -9 in probe, identify and reproduce",
+        "kill -9 in probe, identify and reproduce (there with stand-in jobs)",
         ["test_trust_attacks.py::killed", "test_experiments_runs.py::that_was_killed"],
         "what was done is kept, the result is the same, no half file",
     ),

@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 from transformers import TrainingArguments
 
+import attacks_on_trust
 from drw_hf import detect
 from drw_hf.asking.models import load_config, load_tokenizer
 from drw_hf.detection import Probe, PsnrCallback, probe_suspect
@@ -37,6 +38,12 @@ TEXTS = [f"{first} {second} film {third}" for first in WORDS[:6] for second in W
 def cache(tmp_path, monkeypatch):
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
     return tmp_path / "cache"
+
+
+def test_the_table_is_what_was_played():
+    records = [json.loads(line) for line in attacks_on_trust.RESULTS.read_text().splitlines()]
+    assert attacks_on_trust.table(records) in attacks_on_trust.PAGE.read_text()
+    assert all(record["outcome"] == "held" for record in records)
 
 
 # -- dashboards
