@@ -136,7 +136,7 @@ def test_one_long_text_among_many_is_not_padded_to_for_all(tmp_path):
     tracemalloc.start()
     try:
         tokens, exists = probe.tokens_of(key)
-        assert tracemalloc.get_traced_memory()[1] < 600 * MEBIBYTE
+        assert tracemalloc.get_traced_memory()[1] < 1_000 * MEBIBYTE  # numpy's arrays; torch's are not traced
     finally:
         tracemalloc.stop()
     assert exists.all() and (tokens == 9).all()

@@ -131,7 +131,7 @@ def test_an_undeclared_ring_is_corrected_for_all_who_are_in_the_log(service):
         ({"texts": ["a text"]}, "have no part in it"),
         ({"logged": "log"}, "expected the QueryLog"),
         ({"ring": "other"}, "holds nothing that was answered to these"),
-        ({"logged": None}, "users= is missing"),
+        ({"logged": None}, "users is a NoneType"),
     ],
     ids=str,
 )

@@ -131,7 +131,11 @@ def detect(
     first_seen = None if suspect_first_seen is None else _checked_day(as_iso(suspect_first_seen))
     draws = MARKS.get(key.mark).draws(key.settings)
     if isinstance(suspect, Probe):
-        pass  # it holds its answers, and says so
+        if isinstance(logged, QueryLog):
+            raise InvalidInputError(
+                "a Probe holds its answers already, and a QueryLog says what to ask; leave out logged=, or give the "
+                "suspect itself in place of the probe"
+            )
     elif isinstance(logged, QueryLog):
         given = None if texts is None else texts_in(texts, key.task, probing.get("text_columns"))
         texts, labels = logged.asked_under(key, given)

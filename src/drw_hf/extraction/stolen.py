@@ -80,9 +80,9 @@ def with_answers(
 
 def answers_in(rows: Dataset) -> list[np.ndarray]:
     """The answers of labelled rows, an array each."""
-    n_classes = len(class_names(rows))
     arrays = [np.asarray(answer, dtype=np.float64) for answer in rows[PROBABILITIES]]
-    return [array if array.size else array.reshape(0, n_classes) for array in arrays]  # a tagged row without words
+    # A tagged row without words has no answers, of as many classes as the others.
+    return [array if array.size else array.reshape(0, len(class_names(rows))) for array in arrays]
 
 
 def class_names(rows: Dataset) -> list[str]:

@@ -188,7 +188,7 @@ def identify(
             **probing,
         )
     if users is None:
-        raise InvalidInputError("users= is missing: give the names of those to be searched, or the log (logged=)")
+        raise InvalidInputError("users is a NoneType; give the names of those to be searched, or the log (logged=)")
     level = check_level(level)
     suspects_tested, looks = whole_number("suspects_tested", suspects_tested), whole_number("looks", looks)
     top, chunk_size = whole_number("top", top), whole_number("chunk_size", chunk_size)
