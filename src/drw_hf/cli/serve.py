@@ -61,8 +61,8 @@ def serve(
 ) -> Outcome:
     """Serve a model over HTTP, every answer marked, and keep what was answered.
 
-    huggingface_hub.InferenceClient(model="http://127.0.0.1:8000", token=TOKEN) asks it, and so does drw-hf detect. With
-    a key ring every request needs the token of a user (drw-hf ring token), and is answered by that user's key. No
+    huggingface_hub.InferenceClient(model="http://127.0.0.1:8000", token=TOKEN) asks it, and so does drw-hf detect.
+    With a key ring every request needs the token of a user (drw-hf ring token), and is answered by that user's key. No
     request can switch the mark off. With --log an answer is sent when its line is on the disk, and nothing is served
     unlogged.
 
