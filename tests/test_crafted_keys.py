@@ -347,7 +347,7 @@ def test_a_round_that_is_yet_to_come_shows_nothing(publish, replay):
     publish(base.commitment())
     key = base.season(BEACON.pulse(ahead))
     rows, clean, marked, _ = make_case(key, n_rows=60)
-    result = detect(marked, rows, key=key, victim=clean, suspect_first_seen="2098-02-01")
+    result = detect(marked, rows, key=key, victim=clean)
     found = replay(result, key)
     assert status_of(found, RANDOM) == "failed" and "yet to come" in detail_of(found, RANDOM)
 

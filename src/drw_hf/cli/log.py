@@ -91,7 +91,7 @@ def root(
 @prints_outcome
 def merge(
     output: Annotated[Path, typer.Argument(help="Folder of the log that gets all of it.", metavar="INTO")],
-    logs: Annotated[list[Path], typer.Argument(help="Logs of replicas.", metavar="LOG...", exists=True)],
+    logs: Annotated[list[Path], typer.Argument(help="Logs of replicas.", metavar="LOGS", exists=True)],
 ) -> Outcome:
     """Put the logs of replicas together.
 
