@@ -6,7 +6,7 @@
 or hard answers) is rehearsed by :mod:`drw_hf.planning.rehearse` with the texts of that experiment: the thief's queries
 are disjoint from what the victim was trained on, and from the unseen text. All attacks are played with the first seed;
 those that came near an escape, or cost the thief nothing, with two more. Of pretrained victims the most important ones
-are played.
+are played, and none where the student of no attack has no mark to get rid of.
 """
 
 import functools
@@ -25,7 +25,7 @@ from ..keys.key import WatermarkKey
 from ..planning.labels import right_labels
 from ..planning.rehearsal_bench import BASELINE, INNOCENT, NOTHING, Bench
 from ..runs.lines import Record, read_lines
-from .attacks_report import IMPORTANT, cheapest, is_theft, report, summary
+from .attacks_report import IMPORTANT, cheapest, is_found, is_theft, report, summary
 from .margins import MARGIN_BUDGET
 from .marks_case import Case, run_cases
 from .marks_settings import BUDGET, SEEDS, Setting
@@ -102,15 +102,23 @@ def measure(shop: Workshop, setting: Setting, service: Service, attack: str, see
 
 
 def measurements(shop: Workshop, names: Sequence[str]) -> Iterator[Measurement]:
-    """All attacks with the first seed."""
+    """What attacks are compared with, with the first seed."""
+    for service in SERVICES:
+        for name in names:
+            for compared in (BASELINE, *COMPARED):
+                yield _one(shop, shop.settings[name], service, compared, SEEDS[0])
+
+
+def attacks(shop: Workshop, names: Sequence[str], output: Path) -> Iterator[Measurement]:
+    """With the first seed all attacks on the services whose mark is found while nobody attacks it."""
+    found = summary(read_lines(output))
     for service in SERVICES:
         for name in names:
             setting = shop.settings[name]
-            attacks = played(setting, service)
-            if setting.encoder.pretrained is not None:
-                attacks = [attack for attack in attacks if attack in IMPORTANT[service.label_kind]]
-            for attack in (BASELINE, *COMPARED, *attacks):
-                yield _one(shop, setting, service, attack, SEEDS[0])
+            if is_found(found.get((name, *service), {})):
+                for attack in played(setting, service):
+                    if setting.encoder.pretrained is None or attack in IMPORTANT[service.label_kind]:
+                        yield _one(shop, setting, service, attack, SEEDS[0])
 
 
 def more_seeds(shop: Workshop, names: Sequence[str], output: Path) -> Iterator[Measurement]:
@@ -156,7 +164,7 @@ def near_escapes(records: Sequence[Record]) -> set[tuple[str, str, str, str]]:
 
 def main() -> None:
     """The command."""
-    run_cases(__doc__, measurements, report, again=more_seeds)
+    run_cases(__doc__, measurements, report, then=(attacks, more_seeds))
 
 
 if __name__ == "__main__":

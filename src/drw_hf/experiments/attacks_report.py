@@ -91,6 +91,11 @@ def _evidence(record: Record, where: str) -> float:
     return record["searched"]["corrected"] if "searched" in record else record[where]["log10_bound"]
 
 
+def is_found(attacks: dict[str, Played]) -> bool:
+    """Whether the mark is found on the log of a thief who does nothing against it."""
+    return NOTHING in attacks and attacks[NOTHING].log10_log <= math.log10(LEVEL)
+
+
 def is_theft(attack: str) -> bool:
     """Whether a name is that of an attack that ends in a stolen model."""
     return attack not in (NOTHING, INNOCENT) and attack_named(attack).stage != FORGERY
@@ -147,6 +152,8 @@ def least_table(
 
 
 def _least(attacks: dict[str, Played], gold: bool) -> str:
+    if not is_found(attacks):
+        return "nothing to find"
     best = cheapest(attacks, gold)
     if best is None:
         return "no attack"

@@ -134,11 +134,11 @@ def run_cases(
     report: Callable[[Path], str],
     names: Sequence[str] | None = None,
     *,
-    again: Callable[[Workshop, Sequence[str], Path], Iterable[Measurement]] | None = None,
+    then: Sequence[Callable[[Workshop, Sequence[str], Path], Iterable[Measurement]]] = (),
 ) -> None:
     """The command of an experiment with the victims of ``experiments.marks``; ``names`` are its usual settings.
 
-    ``again`` says what is measured once all of that is there, and may look at the lines for it.
+    Each of ``then`` says what is measured once all before it is there, and may look at the lines for it.
     """
     parser = command_parser(description or "")
     parser.add_argument("--data", help="folder with a folder for each data set: conll2003, sst2, clinc150")
@@ -153,6 +153,6 @@ def run_cases(
         wanted = options.settings or [*shop.settings]
         meet_in = options.work / options.output.stem
         measure_missing(options.output, lambda _: make(shop, wanted), meet_in)
-        if again is not None:
-            measure_missing(options.output, lambda _: again(shop, wanted, options.output), meet_in)
+        for stage in then:
+            measure_missing(options.output, lambda _, stage=stage: stage(shop, wanted, options.output), meet_in)
     options.output.with_suffix(".md").write_text(report(options.output), encoding="utf-8")

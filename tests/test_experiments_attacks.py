@@ -1,0 +1,104 @@
+"""What the experiment with attacks plays, and what its tables say."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from drw_hf.experiments.attacks import Service, near_escapes, played
+from drw_hf.experiments.attacks_report import IMPORTANT, SERVICES, cheapest, is_found, report, summary
+from drw_hf.experiments.marks_settings import load_settings
+
+RESULTS = Path(__file__).parents[1] / "docs/results/attacks.jsonl"
+SERVED = ("sst2-tiny", "tilt", "hard")
+
+
+def line(attack, accuracy, log10, seed=1, served=SERVED, **more):
+    setting, mark, label_kind = served
+    about = {"setting": setting, "mark": mark, "label_kind": label_kind, "attack": attack, "seed": seed}
+    figures = {"log": {"log10_bound": log10}, "unseen": {"log10_bound": 0.0}}
+    return {**about, "accuracy": accuracy, **figures, **more}
+
+
+LINES = [
+    {
+        "setting": "sst2-tiny",
+        "mark": "tilt",
+        "label_kind": "hard",
+        "attack": "baseline",
+        "seed": 1,
+        "victim": 88.0,
+        "served": 87.9,
+    },
+    line("nothing", 83.0, -90.0),
+    line("innocent", 84.0, 0.0),
+    line("prune-60", 82.5, -60.0),
+    line("relabel-2", 76.0, -1.0),
+    line("clean-5", 81.0, -2.0),
+    line("marked-5", 83.5, -2.5, gold=0.95),
+    line("key-after-the-fact", 84.0, -4.0, searched={"corrected": 0.0}),
+]
+
+
+def test_what_an_attack_costs_is_counted_from_the_student_of_no_attack_with_the_same_seed():
+    seeds = [line("nothing", 80.0, -90.0, seed=2), line("clean-5", 79.0, -5.0, seed=2)]
+    found = summary([*LINES, *seeds])[SERVED]
+    assert found["clean-5"].lost == pytest.approx((2.0 + 1.0) / 2) and found["clean-5"].seeds == 2
+    assert found["prune-60"].lost == pytest.approx(0.5) and found["prune-60"].seeds == 1
+
+
+def test_the_weakest_evidence_of_all_seeds_counts():
+    seeds = [line("nothing", 80.0, -90.0, seed=2), line("clean-5", 79.0, -5.0, seed=2)]
+    assert summary([*LINES, *seeds])[SERVED]["clean-5"].log10_log == -2.0
+
+
+def test_a_seed_without_the_student_of_no_attack_is_left_out():
+    assert "clean-5" not in summary([line("clean-5", 79.0, -5.0, seed=2)])[SERVED]
+
+
+def test_the_cheapest_escape_is_named_with_and_without_right_labels():
+    found = summary(LINES)[SERVED]
+    assert cheapest(found).attack == "marked-5"
+    assert cheapest(found, gold=False).attack == "clean-5"
+
+
+def test_a_forgery_is_no_escape_and_a_search_for_keys_is_corrected():
+    found = summary(LINES)[SERVED]
+    assert found["key-after-the-fact"].log10_log == 0.0
+    assert cheapest({"key-after-the-fact": found["key-after-the-fact"]}) is None
+
+
+def test_more_seeds_go_to_attacks_that_nearly_escape_and_cost_little_more_than_the_cheapest():
+    near = {attack for *service, attack in near_escapes(LINES)}
+    assert near == {"marked-5"}  # clean-5 costs 2.5 points more than that
+    without = [one for one in LINES if one["attack"] != "marked-5"]
+    assert {attack for *service, attack in near_escapes(without)} == {"clean-5"}
+
+
+def test_nothing_is_said_of_escapes_from_a_mark_that_is_not_there():
+    faint = [line("nothing", 83.0, -1.0), line("clean-5", 81.0, 0.0)]
+    assert is_found(summary(LINES)[SERVED]) and not is_found(summary(faint)[SERVED])
+
+
+def test_the_tables_say_what_the_lines_say(tmp_path):
+    path = tmp_path / "lines.jsonl"
+    failed = {**line("smoothing", 0, 0), "failed": "StudentDivergedError: a student diverged"}
+    del failed["log"]
+    path.write_text("".join(json.dumps(one) + "\n" for one in [*LINES, failed]))
+    text = report(path)
+    assert "| tilt + margin, hard | -0.5 (marked-5; unseen 1) |" in text
+    assert "| tilt + margin, hard | +2.0 (clean-5; unseen 1) |" in text
+    assert "| prune-60 | nothing more | 82.5 | +0.5 |" in text
+    assert "| smoothing, sst2-tiny | StudentDivergedError: a student diverged |" in text
+
+
+def test_important_attacks_are_played_first():
+    setting = load_settings(encoder="any")["sst2-pretrained"]
+    for mark, label_kind in SERVICES:
+        names = played(setting, Service(mark, label_kind))
+        important = [name for name in names if name in IMPORTANT[label_kind]]
+        assert len(important) >= 10 and names[: len(important)] == important
+
+
+def test_the_tables_in_the_documentation_are_those_of_the_raw_lines():
+    assert RESULTS.with_suffix(".md").read_text(encoding="utf-8") == report(RESULTS)
