@@ -251,6 +251,8 @@ def test_a_thief_recovers_erases_and_frames(run):
     case = Case(made.workshop, setting)
     found = recovery.measure_recovery(case, digits=3, n_texts="one-word texts")
     assert found["texts"] == found["answers"] >= found["with gold labels"]["words"] > 100
+    whole, faint = (recovery.measure_fainter(case, times=times, digits=0, n_texts=10**6) for times in (1.0, 0.25))
+    assert whole["without labels"]["all words"] > faint["without labels"]["all words"], "a fainter mark tells less"
     erased = recovery.measure_erasure(case, digits=0, with_gold=True, times=1.0)
     assert all(erased[where].keys() == {"accuracy", "scores", "labels"} for where in WHERE)
 

@@ -84,9 +84,16 @@ def test_the_tables_tell_what_was_recovered_and_what_came_of_it(tmp_path):
         {"what": "erasure", **about, "digits": 3, "with_gold": True, "times": 2.0},
         {"what": "framing", **about, "digits": 3, "with_gold": False, "how": "put on"},
     ]
+    lines += [
+        {"what": "fainter", **about, "digits": 3, "times": 0.5, "n_texts": size}
+        | {"without labels": {"all words": share}}
+        for size, share in ((6000, 0.2), (1000, 0.1))
+    ]
     output = tmp_path / "recovery.jsonl"
     output.write_text("".join(json.dumps(line) + "\n" for line in lines))
     text = report(output)
     assert "| POS, tiny | 1,000 | 9,000 | all | 0.70 / 0.60 / — | 0.70 / 0.60 / — |" in text
     assert "| POS, tiny | 3 | with gold labels | 2 times | 83.3 | 5.5 / 5.5 | 22.9 / 22.9 |" in text
     assert "| POS, tiny | 3 | without labels | put on | 5.5 / 5.5 | 22.9 / 22.9 |" in text
+    assert "| | digits | strength | 1,000 texts | 6,000 texts |" in text
+    assert "| POS, tiny | 3 | 0.5 times | 0.10 / — / — | 0.20 / — / — |" in text

@@ -33,7 +33,8 @@ _FITTED = ("strength", "temperature", "budget", "margin", "margin_budget")
 class Case:
     """A victim, the key of a seed, and what a thief can ask.
 
-    ``budget`` is what the mark may cost, ``margin_budget`` the part of it for draws of hard answers.
+    ``budget`` is what the mark may cost, ``margin_budget`` the part of it for draws of hard answers; the mark is then
+    ``times`` as strong.
     """
 
     shop: Workshop
@@ -41,10 +42,19 @@ class Case:
     seed: int = 1
     budget: float = BUDGET
     margin_budget: float = 0.0
+    times: float = 1.0
 
     @cached_property
     def key(self) -> WatermarkKey:
         """That of the experiments with marks, with other settings where its budgets are others."""
+        key = self._fitted
+        if self.times == 1.0:
+            return key
+        settings = settings_of(key)
+        return key.replace(settings=settings.replace(strength=self.times * settings.strength))
+
+    @property
+    def _fitted(self) -> WatermarkKey:
         key = self.shop.key(self.setting, self.seed)
         if (self.budget, self.margin_budget) == (BUDGET, 0.0):
             return key
@@ -152,7 +162,11 @@ def run_cases(
         shop = Workshop(load_settings(options.encoder), options.work, options.data)
         wanted = options.settings or [*shop.settings]
         meet_in = options.work / options.output.stem
-        measure_missing(options.output, lambda _: make(shop, wanted), meet_in)
+
+        def measure(jobs: Iterable[Measurement]) -> None:
+            measure_missing(options.output, lambda _: jobs, meet_in)
+
+        measure(make(shop, wanted))
         for stage in then:
-            measure_missing(options.output, lambda _, stage=stage: stage(shop, wanted, options.output), meet_in)
+            measure(stage(shop, wanted, options.output))
     options.output.with_suffix(".md").write_text(report(options.output), encoding="utf-8")

@@ -40,6 +40,7 @@ STRANGER = 2  # the seed of the model that is framed
 DIGITS = (0, 6, 5, 4, 3, 2, 1)  # 0: not rounded
 SIZES = (1000, 6000, 20000)
 TIMES = (1.0, 2.0, 3.0)  # what is taken off, in units of the estimate
+FAINTER = (1.0, 0.5, 0.25)  # times the strength of the mark
 SETTINGS = ("pos-tiny", "sst2-tiny")
 _FLOOR = 1e-9  # what is shown as nothing has this probability, for the logarithm
 
@@ -149,6 +150,15 @@ def measure_recovery(case: Case, digits: int, n_texts: int | str) -> Record:
     return record
 
 
+def measure_fainter(case: Case, times: float, digits: int, n_texts: int) -> Record:
+    """The same without labels, of a mark so many times as strong."""
+    texts = queries_of(case)
+    texts = texts.select(range(min(n_texts, len(texts))))
+    words = case.probe(case.victim, texts).words_of(case.key)
+    answers = Stolen(dataclasses.replace(case, times=times).served(texts, digits=digits)).answers
+    return {"texts": len(texts), "without labels": correlations(recover(words, answers), words, case.key)}
+
+
 def measure_erasure(case: Case, digits: int, with_gold: bool, times: float) -> Record:
     """A student of answers from which the estimate was taken off."""
     stolen = Stolen(case.served(case.texts("queries"), digits=digits))
@@ -202,6 +212,10 @@ def measurements(shop: Workshop, names: Sequence[str]) -> list[Measurement]:
         for digits in (0, 3):
             for with_gold in (False, True):
                 add("framing", case, measure_framing, digits=digits, with_gold=with_gold, how="put on")
+        for times in FAINTER:
+            for digits in (0, 3):
+                for size in SIZES:
+                    add("fainter", case, measure_fainter, times=times, digits=digits, n_texts=size)
     for case in cases:
         for digits in (0, 3):
             for with_gold in (False, True):
@@ -225,6 +239,16 @@ def report(output: Path) -> str:
         }
         for record in records
         if record["what"] == "recovery"
+    ]
+
+    fainter = [
+        {
+            "": titles[setting],
+            "digits": str(digits or "all"),
+            "strength": f"{times:g} times",
+            **{f"{size:,} texts": _correlation(by_size[size]["without labels"]) for size in sorted(by_size)},
+        }
+        for (setting, digits, times), by_size in _by_size(records).items()
     ]
 
     def used(what: str, how: Callable[[Record], dict[str, str]]) -> str:
@@ -252,10 +276,21 @@ def report(output: Path) -> str:
     framing = used("framing", lambda record: {"the estimate was": record["how"]})
     return (
         "Correlation of the thief's estimate with the key's numbers: all words / words seen once / seen 100 times.\n\n"
-        f"{table(recovery)}\n\nA student of answers from which the estimate was taken off; z on queries / on unseen "
+        f"{table(recovery)}\n\nThe same without labels, of fainter marks, by how many texts were asked.\n\n"
+        f"{table(fainter)}\n\nA student of answers from which the estimate was taken off; z on queries / on unseen "
         f"text.\n\n{erasure}\n\nA model that has nothing to do with the victim, framed; z on queries / on "
         f"unseen text.\n\n{framing}\n"
     )
+
+
+def _by_size(records: Sequence[Record]) -> dict[tuple[str, int, float], dict[int, Record]]:
+    """What fainter marks tell, by setting, digits and strength, and then by how many texts were asked."""
+    found: dict[tuple[str, int, float], dict[int, Record]] = {}
+    for record in records:
+        if record["what"] == "fainter":
+            told = (record["setting"], record["digits"], record["times"])
+            found.setdefault(told, {})[record["n_texts"]] = record
+    return found
 
 
 def _correlation(figures: dict[str, float]) -> str:
