@@ -10,7 +10,7 @@ from drw_hf.extraction.thief import Thief
 from small_models import WORDS, make_model, make_tokenizer
 
 COLUMNS = {"texts": ["text"], "pairs": ["premise", "hypothesis"], "tags": ["tokens"]}
-RECIPE = Recipe(layers=1, width=8, heads=1, epochs=1, learning_rate=1e-2, batch_size=24, max_length=24)
+RECIPE = Recipe(layers=1, width=8, heads=1, epochs=1, learning_rate=1e-2, batch_size=24, max_length=24, tries=1)
 
 
 def make_texts(case, n=24, seed=0):

@@ -5,11 +5,13 @@ import gc
 
 import numpy as np
 import pytest
+import torch
 
 from drw_hf.errors import DatasetError, InvalidInputError, StudentDivergedError
 from drw_hf.extraction.attacks import ATTACKS, STAGES, Attack, attack_named, register_attack
 from drw_hf.extraction.attacks.training import OutOfFold
 from drw_hf.extraction.stolen import answers_in
+from drw_hf.extraction.thief import Thief
 from small_thief import RECIPE, SmallService, make_texts
 
 AFTER = ("student", "suspect")  # attacks that begin when a student is there
@@ -134,6 +136,32 @@ def test_a_student_that_diverges_says_so():
     thief = SmallService().thief(recipe=dataclasses.replace(RECIPE, learning_rate=1e38))
     with pytest.raises(StudentDivergedError, match=r"a student diverged .*try a smaller learning rate than 1e\+38"):
         thief.innocent()
+
+
+class Unlucky(Thief):
+    """Whose students begin, with all seeds but one, where nothing that they read changes what they say."""
+
+    lucky = 2
+
+    def new_student(self, seed=None):
+        student = super().new_student(seed)
+        self.seeds = [*getattr(self, "seeds", []), seed]
+        with torch.no_grad():
+            student.model.classifier.weight.mul_(1e3 * (len(self.seeds) == self.lucky))
+        return student
+
+
+@pytest.mark.parametrize("lucky, tries, begun", [(2, 3, 2), (1, 3, 1), (9, 3, 3), (9, 1, 1)])
+def test_who_sees_that_a_student_learnt_nothing_begins_again_with_another_seed(lucky, tries, begun):
+    recipe = dataclasses.replace(RECIPE, learning_rate=0.0, tries=tries)
+    usual = SmallService().thief(recipe=recipe)
+    given = {field.name: getattr(usual, field.name) for field in dataclasses.fields(usual)}
+    thief = Unlucky(**given)
+    thief.lucky = lucky
+    thief.texts = make_texts("texts", n=60)
+    student = thief.train(thief.ask(thief.texts))
+    assert len(thief.seeds) == begun == len(set(thief.seeds))
+    assert (student.model.classifier.weight.abs().sum() > 0) == (lucky <= tries), "the last one is kept"
 
 
 def test_nothing_left_to_learn_from_is_an_error_that_a_rehearsal_records():

@@ -42,6 +42,8 @@ class Recipe:
         How they are trained.
     max_length : int
         Texts are cut after so many tokens.
+    tries : int
+        How often a student is trained, each time with another seed, until it answers more than one class.
     """
 
     start: str | None = None
@@ -54,6 +56,7 @@ class Recipe:
     batch_size: int = 32
     weight_decay: float = 0.0
     max_length: int = 128
+    tries: int = 3
 
     def slower(self, epochs: float) -> "Recipe":
         """To go on training: so many epochs more, in steps half as long."""

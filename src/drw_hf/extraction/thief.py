@@ -34,6 +34,8 @@ from .students import Recipe, Student, load_student, small_config
 from .trainer import DistillationTrainer
 
 _LONGEST = 512  # tokens, where no service says what it reads
+_AGAIN = 10_000  # added to a seed to begin again
+_SEEN = 250  # of the texts that a student learnt, which it is asked about again
 
 
 @dataclass(eq=False)
@@ -273,11 +275,23 @@ class Thief:
     def train(
         self, rows: Dataset, start: Student | None = None, recipe: Recipe | None = None, seed: int | None = None
     ) -> Student:
-        """A student of labelled rows, new unless one is given to go on with."""
+        """A student of labelled rows, new unless one is given to go on with.
+
+        A new one that answers everything alike has learnt nothing. A thief sees that, and begins again with another
+        seed, as often as the recipe says.
+        """
         if not len(rows):
             raise DatasetError("nothing is left for a student to learn from; ask about more texts, or drop fewer")
         recipe, seed = recipe or self.recipe, self.seed if seed is None else seed
-        student = start or self.new_student(seed)
+        student = self._trained(rows, start or self.new_student(seed), recipe, seed)
+        for further in range(1, recipe.tries if start is None else 1):
+            if not self._answers_all_alike(student, rows):
+                break
+            again = seed + _AGAIN * further
+            student = self._trained(rows, self.new_student(again), recipe, again)
+        return student
+
+    def _trained(self, rows: Dataset, student: Student, recipe: Recipe, seed: int) -> Student:
         with tempfile.TemporaryDirectory() as scratch:
             trainer = DistillationTrainer(
                 student.model,
@@ -296,6 +310,13 @@ class Thief:
             )
         student.model.eval()
         return student
+
+    def _answers_all_alike(self, student: Student, rows: Dataset) -> bool:
+        """Whether a student says one class of all that it learnt, of which there were more."""
+        sample = rows.select(range(0, len(rows), max(1, len(rows) // _SEEN)))
+        taught = np.unique(Stolen(sample).answers.argmax(1))
+        said = Stolen(self.answers_of(student, sample.select_columns(self.columns))).answers.argmax(1)
+        return len(taught) > 1 and len(np.unique(said)) < 2
 
 
 def _arguments(folder: str, recipe: Recipe, seed: int) -> DistillationArguments:
