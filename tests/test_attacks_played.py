@@ -12,6 +12,7 @@ from drw_hf.extraction.attacks import ATTACKS, STAGES, Attack, attack_named, reg
 from drw_hf.extraction.attacks.training import OutOfFold
 from drw_hf.extraction.stolen import answers_in
 from drw_hf.extraction.thief import Thief
+from small_models import make_lively
 from small_thief import RECIPE, SmallService, make_texts
 
 AFTER = ("student", "suspect")  # attacks that begin when a student is there
@@ -146,8 +147,10 @@ class Unlucky(Thief):
     def new_student(self, seed=None):
         student = super().new_student(seed)
         self.seeds = [*getattr(self, "seeds", []), seed]
-        with torch.no_grad():
-            student.model.classifier.weight.mul_(1e3 * (len(self.seeds) == self.lucky))
+        if len(self.seeds) == self.lucky:
+            make_lively(student.model, self.tokenizer, self.texts["text"][:20])
+        else:
+            torch.nn.init.zeros_(student.model.classifier.weight)
         return student
 
 
