@@ -8,6 +8,7 @@ import torch
 from torch.utils._pytree import tree_map
 
 from drw_hf import KeyRing, Marker
+from other_servers import export_clean
 from small_models import AUTO, MARKS, SPECIAL, make_key, make_model, make_tokenizer
 
 onnxruntime = pytest.importorskip("onnxruntime", reason="the extra drw_hf[test] has it")
@@ -24,19 +25,8 @@ def session_of(tmp_path_factory):
 
     @functools.cache
     def make(task):
-        example = dict(make_tokenizer()(["the film", "dull"], ["a", "book"], padding=True, return_tensors="pt"))
         path = tmp_path_factory.mktemp("exported") / "clean.onnx"
-        torch.onnx.export(
-            make_model(task),
-            (),
-            path,
-            kwargs=example,
-            dynamo=True,
-            verbose=False,
-            input_names=list(example),
-            output_names=["logits"],
-            dynamic_shapes={name: {0: "rows", 1: "length"} for name in example},
-        )
+        export_clean(make_model(task), make_tokenizer(), path)
         return onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
 
     return make
