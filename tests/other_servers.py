@@ -8,6 +8,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import ModuleType, SimpleNamespace
+from typing import ClassVar
 
 import torch
 from starlette.applications import Starlette
@@ -225,7 +226,7 @@ class Pooled(torch.nn.Module):
 class ModelRegistry:
     """Classes by the name of their architecture."""
 
-    models: dict = {}
+    models: ClassVar[dict] = {}
 
     @classmethod
     def register_model(cls, name, model_class):
