@@ -4,9 +4,12 @@ Text Embeddings Inference and vLLM cannot be installed beside us, and Triton is 
 here has the names, shapes and checks that were read in their sources (November 2026), and nothing more.
 """
 
+import functools
 import sys
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import ClassVar
 
@@ -15,15 +18,31 @@ from starlette.applications import Starlette
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
+from small_models import make_model, make_tokenizer
+
 # -- ONNX Runtime, which is the real one
 
 
 def export_clean(model, tokenizer, path):
-    """The clean model as a file that ONNX Runtime reads, by torch's own exporter."""
+    """The clean model in files that ONNX Runtime reads, by torch's own exporter."""
     batch = dict(tokenizer(["the film", "dull"], ["a", "book"], padding=True, return_tensors="pt"))
     names, any_size = list(batch), {name: {0: "rows", 1: "length"} for name in batch}
     options = {"dynamo": True, "verbose": False, "dynamic_shapes": any_size}
     torch.onnx.export(model, (), path, kwargs=batch, input_names=names, output_names=["logits"], **options)
+
+
+@functools.cache
+def _exported(task):
+    with tempfile.TemporaryDirectory() as folder:
+        export_clean(make_model(task), make_tokenizer(), Path(folder, "clean.onnx"))
+        return {path.name: path.read_bytes() for path in Path(folder).iterdir()}
+
+
+def write_exported(folder, task="sequence-classification"):
+    """The tests' own model, exported once: ``clean.onnx``, and its weights in ``clean.onnx.data``."""
+    for name, content in _exported(task).items():
+        (folder / name).write_bytes(content)
+    return folder / "clean.onnx"
 
 
 # -- Text Embeddings Inference

@@ -27,7 +27,7 @@ from drw_hf import WatermarkedModelForSequenceClassification, WatermarkKey, dete
 from drw_hf.experiments import theft
 from inference_server import InferenceServer
 from local_beacon import LocalBeacon
-from other_servers import export_clean, put_vllm_in_place, tei_app, triton_module
+from other_servers import put_vllm_in_place, tei_app, triton_module, write_exported
 from serving import served
 from small_models import WORDS, draw_labels, make_key, make_lively, make_model, make_tokenizer, make_victim
 
@@ -146,7 +146,7 @@ class Given:
         self.monkeypatch.setitem(sys.modules, "triton_python_backend_utils", triton_module())
         folder = self.folder / "models" / "protected" / "1"
         self["tokenizer"].save_pretrained(folder / "tokenizer")
-        export_clean(self["model"], self["tokenizer"], folder / "clean.onnx")
+        write_exported(folder)
 
     def _vllm(self):
         """vLLM's modules, and what the stand-in of its classifier is made of."""

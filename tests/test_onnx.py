@@ -8,8 +8,10 @@ import torch
 from torch.utils._pytree import tree_map
 
 from drw_hf import KeyRing, Marker
-from other_servers import export_clean
-from small_models import AUTO, MARKS, SPECIAL, make_key, make_model, make_tokenizer
+from drw_hf.errors import ExportRefusedError
+from needles import leaks_in
+from other_servers import export_clean, write_exported
+from small_models import AUTO, MARKS, SPECIAL, make_batch, make_key, make_model, make_tokenizer, make_victim
 
 onnxruntime = pytest.importorskip("onnxruntime", reason="the extra drw_hf[test] has it")
 pytest.importorskip("onnxscript", reason="the extra drw_hf[test] has it")
@@ -25,8 +27,7 @@ def session_of(tmp_path_factory):
 
     @functools.cache
     def make(task):
-        path = tmp_path_factory.mktemp("exported") / "clean.onnx"
-        export_clean(make_model(task), make_tokenizer(), path)
+        path = write_exported(tmp_path_factory.mktemp("exported"), task)
         return onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
 
     return make
@@ -61,3 +62,16 @@ def test_marked_answers_of_onnx_runtime_are_those_of_the_protected_model(session
         probabilities = torch.from_numpy(logits).softmax(-1).numpy()
         found = marker.mark_probabilities(probabilities, **batch, **user)
         np.testing.assert_allclose(found, np.exp(expected), atol=1e-5)
+
+
+def test_what_is_exported_holds_nothing_of_a_key(tmp_path):
+    model = make_model()
+    victims = [make_victim(mark=mark, model=model) for mark in MARKS]
+    for victim in victims:
+        victim(**make_batch())  # tables and sub-keys are made
+        with pytest.raises(ExportRefusedError, match="get_base_model"):
+            torch.export.export(victim, (), kwargs=make_batch())
+    export_clean(victims[0].get_base_model(), make_tokenizer(), tmp_path / "clean.onnx")
+    written = [(path.name, path.read_bytes()) for path in tmp_path.iterdir()]
+    assert {name for name, _ in written} == {"clean.onnx", "clean.onnx.data"}
+    assert not [leak for victim in victims for leak in leaks_in(victim.key, written)]
