@@ -69,8 +69,8 @@ class EndpointHandler:
             raise RequestError('a request needs "inputs": a text, or a list of texts')
         inputs = self._checked_inputs(data["inputs"])
         parameters = self._checked_parameters(data.get("parameters"))
-        tokens = [fields.pop(_TOKEN) for fields in (parameters, dict(data)) if _TOKEN in fields]
-        user, known = self._user_of(tokens)
+        user, known = self._user_of([fields[_TOKEN] for fields in (data, parameters) if _TOKEN in fields])
+        parameters.pop(_TOKEN, None)
         if not known:
             raise RequestError(
                 f'a request needs the "{_TOKEN}" that you were given: send it beside "inputs" or in "parameters"'
