@@ -13,6 +13,10 @@ import time
 from pathlib import Path
 
 import uvicorn
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.responses import JSONResponse
+from starlette.routing import Route
 
 from drw_hf.serving.running import address_of, listen
 
@@ -36,6 +40,29 @@ def served(app):
             server.should_exit = True
             thread.join(30)
             assert not thread.is_alive()
+
+
+def endpoint_app(handler):
+    """What the inference toolkit puts around an Inference Endpoint's handler, as it was read in its sources.
+
+    The handler gets the body and nothing else; parameters of the address become the body's, if that has none.
+    """
+
+    def typed(value):
+        return {"true": True, "false": False}.get(value, int(value) if value.isnumeric() else value)
+
+    async def predict(request):
+        try:
+            body = await request.json()
+            if "inputs" not in body:
+                raise ValueError("Body needs to provide a inputs key")
+            if request.query_params and "parameters" not in body:
+                body["parameters"] = {name: typed(value) for name, value in request.query_params.items()}
+            return JSONResponse(await run_in_threadpool(handler, body))
+        except Exception as error:
+            return JSONResponse({"error": str(error)}, status_code=400)
+
+    return Starlette(routes=[Route(path, predict, methods=["POST"]) for path in ("/", "/predict")])
 
 
 class Command:

@@ -13,6 +13,7 @@ import json
 import random
 import re
 import secrets
+import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -26,6 +27,8 @@ from drw_hf import WatermarkedModelForSequenceClassification, WatermarkKey, dete
 from drw_hf.experiments import theft
 from inference_server import InferenceServer
 from local_beacon import LocalBeacon
+from other_servers import put_vllm_in_place, tei_app, triton_module, write_exported
+from serving import served
 from small_models import WORDS, draw_labels, make_key, make_lively, make_model, make_tokenizer, make_victim
 
 ROOT = Path(__file__).parents[1]
@@ -92,6 +95,9 @@ class Given:
             "target_probabilities": lambda: [0.1 * (place % 7) for place in range(40)],
             "hash_values": lambda: [place / 40 for place in range(40)],
             "url": self._url,
+            "tei": self._tei,
+            "triton": self._triton,
+            "vllm_config": self._vllm,
             "hub": self._hub,
             # folders and files
             "path-or-repo": lambda: self._save_tagger("path-or-repo"),
@@ -129,6 +135,24 @@ class Given:
         server = InferenceServer(lambda payload: [pipe(payload["inputs"], top_k=None)])
         self.stack.enter_context(server.running())
         return server.url
+
+    def _tei(self):
+        """A server that speaks as Text Embeddings Inference does."""
+        self.monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+        return self.stack.enter_context(served(tei_app(self["model"], self["tokenizer"])))
+
+    def _triton(self):
+        """Triton's module, and its repository with the exported model and the tokenizer."""
+        self.monkeypatch.setitem(sys.modules, "triton_python_backend_utils", triton_module())
+        folder = self.folder / "models" / "protected" / "1"
+        self["tokenizer"].save_pretrained(folder / "tokenizer")
+        write_exported(folder)
+
+    def _vllm(self):
+        """vLLM's modules, and what the stand-in of its classifier is made of."""
+        put_vllm_in_place(self.monkeypatch)
+        self.monkeypatch.delenv("DRW_KEY", raising=False)
+        return self["model"]
 
     def _hub(self):
         """The loopback Hub, on which the reader is "me"."""

@@ -15,7 +15,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from huggingface_hub import ModelCard
+from datasets import Dataset
+from huggingface_hub import InferenceClient, ModelCard, constants
 from transformers import AutoConfig, AutoTokenizer
 
 from drw_hf import (
@@ -27,6 +28,7 @@ from drw_hf import (
     WatermarkKey,
     detect,
     identify,
+    label_with_teacher,
 )
 from drw_hf.asking import Cut
 from drw_hf.detection import Announcement, Probe
@@ -42,6 +44,7 @@ from drw_hf.planning import Rehearsal
 from drw_hf.tracing import Identification
 from drw_hf.tracing.screening import Screen
 from drw_hf.watermark import tilt
+from serving import endpoint_app, served
 
 FROZEN = Path(__file__).parent / "frozen"
 PASSPHRASE = "correct horse battery staple"
@@ -287,14 +290,33 @@ def test_the_function_that_a_pushed_card_names_is_still_there():
     assert pkgutil.resolve_name(name) is verify_commitment
 
 
-def test_a_handler_as_it_was_pushed_serves(monkeypatch):
-    folder, figures = FROZEN / "pushed" / "repository", expected("pushed")
+@pytest.fixture
+def pushed_handler(monkeypatch):
+    folder = FROZEN / "pushed" / "repository"
     monkeypatch.setenv("DRW_PASSPHRASE", PASSPHRASE)
     spec = importlib.util.spec_from_file_location("a_pushed_handler", folder / "handler.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    handler = module.EndpointHandler(str(folder))
-    check_answers(handler({"inputs": figures["texts"], "parameters": {"top_k": None}}), figures["answers"])
+    return module.EndpointHandler(str(folder))
+
+
+def test_a_handler_as_it_was_pushed_serves(pushed_handler):
+    figures = expected("pushed")
+    check_answers(pushed_handler({"inputs": figures["texts"], "parameters": {"top_k": None}}), figures["answers"])
+
+
+def test_an_endpoint_with_a_handler_as_it_was_pushed_is_asked_by_todays_client(pushed_handler, monkeypatch, tmp_path):
+    """It answers a text with a flat list, of which `InferenceClient` itself keeps one label."""
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    figures = expected("pushed")
+    names = sorted({one["label"] for one in figures["answers"][0]})
+    rows = Dataset.from_dict({"text": figures["texts"]})
+    with served(endpoint_app(pushed_handler)) as address:
+        client = InferenceClient(model=address)
+        found = label_with_teacher(client, rows, labels=names, cache_dir=tmp_path, progress=False)["teacher_probs"][:]
+    for scores, frozen in zip(found, figures["answers"], strict=True):
+        frozen = {one["label"]: one["score"] for one in frozen}
+        assert dict(zip(names, scores, strict=True)) == pytest.approx(frozen, abs=1e-5)
 
 
 def test_a_card_is_read_and_renewed_in_place():

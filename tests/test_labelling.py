@@ -249,6 +249,37 @@ def test_teachers_of_every_kind_give_the_same_answers(texts, tokenizer, kind, tm
     assert found.features["teacher_labels"].names == LABELS
 
 
+@pytest.mark.parametrize("task", ["text-classification", "token-classification"])
+def test_services_may_answer_with_a_flat_list_or_a_nested_one(
+    texts, sentences, tokenizer, monkeypatch, tmp_path, task
+):
+    """Of a flat list `InferenceClient` itself keeps one label; Endpoints with our first handler send such."""
+    by_word = task == "token-classification"
+    rows, names = (sentences, TAGS) if by_word else (texts, LABELS)
+    of_ours = "token-classification" if by_word else "sequence-classification"
+    model = make_model(of_ours)
+    server, labelled = remote(model, tokenizer, monkeypatch, task=task), []
+    usual = server.answer
+    with server.running():
+        for cache, change in (("usual", lambda it: it), ("other", lambda it: [it] if by_word else it[0])):
+            server.answer = lambda payload, change=change: change(usual(payload))
+            options = {"task": of_ours, "labels": names, "cache_dir": tmp_path / cache}
+            labelled.append(label(InferenceClient(model=server.url), rows, **options))
+    assert labelled[0]["teacher_probs"][:] == labelled[1]["teacher_probs"][:]
+    assert len(server.requests) == 2 * len(rows), "a flat answer is not asked for again"
+    assert {row["parameters"].get("top_k") for row in server.requests} == {None if by_word else len(LABELS)}
+
+
+@pytest.mark.parametrize(
+    "body", [{"label": "positive", "score": 1.0}, [{"label": "positive"}], [[[]]], [3], ["positive"]]
+)
+def test_answers_of_a_service_that_are_neither_are_refused(texts, tokenizer, monkeypatch, body):
+    server = remote(make_model(), tokenizer, monkeypatch)
+    server.answer = lambda payload: body
+    with server.running(), pytest.raises(AnswerError, match="was not understood"):
+        label(InferenceClient(model=server.url), texts, labels=LABELS)
+
+
 def test_a_remote_tagger_is_aligned_by_the_characters_of_its_spans(sentences, tokenizer, monkeypatch):
     model = make_model("token-classification")
     server = remote(model, tokenizer, monkeypatch, task="token-classification")

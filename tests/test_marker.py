@@ -3,6 +3,7 @@
 import copy
 import functools
 import io
+import itertools
 import pickle
 import threading
 
@@ -124,6 +125,43 @@ def test_it_answers_as_the_protected_model_does(task, marking, label_kind, digit
     torch.testing.assert_close(by_torch[counts], expected[counts].exp(), rtol=0, atol=max(1e-6, unit))
 
 
+@pytest.mark.parametrize("ring", [False, True])
+@pytest.mark.parametrize("label_kind", ["soft", "hard"])
+@pytest.mark.parametrize("marking", MARKINGS)
+@pytest.mark.parametrize("task", TASKS)
+def test_no_combination_of_mark_labels_padding_ring_and_pair_differs_by_more_than_1e_6(
+    task, marking, label_kind, ring
+):
+    """Every one of them, which the draws above only are likely to reach; scores as they are before any rounding."""
+    victim = victim_for(task, marking, ring, label_kind, 0)
+    marker, user = Marker(victim.key, label_kind, digits=0), USERS if ring else None
+    singles = [([9, 10, 11, 40],), ([12],), ([13, 14],)]
+    pairs = [([9, 10, 11], [50, 51]), ([12], [9, 9, 60]), ([], [33])]
+    for rows, left in itertools.product((singles, pairs), (False, True)):
+        batch = batch_of(rows, left)
+        with torch.no_grad():
+            clean, expected = victim.get_base_model()(**batch).logits, victim(**batch, user=user).logits
+        counts = batch["attention_mask"].bool() if task == TAGGERS else torch.ones(len(rows), dtype=torch.bool)
+        found = torch.from_numpy(marker.mark_logits(clean.numpy(), **as_arrays(batch), user=user))
+        by_p = torch.from_numpy(marker.mark_probabilities(clean.softmax(-1).numpy(), **as_arrays(batch), user=user))
+        for one in (found.exp(), by_p):
+            torch.testing.assert_close(one[counts], expected.exp()[counts], rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("sample_all", [False, True])
+@pytest.mark.parametrize("task", TASKS)
+def test_fresh_draws_are_those_of_the_protected_model_with_the_same_chance(task, sample_all):
+    key = make_key(model_for(task), mark="cosine", scope="all", law="paper", dimension=16)
+    options = {"sampling": "fresh", "sample_all": sample_all}
+    victim = AUTO[task][1].from_model(model_for(task), key=key, label_kind="hard", **options)
+    batch = batch_of([([9, 10, 11],), ([12, 50],)], left=False)
+    with torch.no_grad():
+        expected = victim(**batch, generator=torch.Generator().manual_seed(7)).logits
+        clean = victim.get_base_model()(**batch).logits
+    marker = Marker(key, "hard", **options)
+    assert torch.equal(marker.mark_logits(clean, **batch, generator=torch.Generator().manual_seed(7)), expected)
+
+
 @pytest.mark.parametrize("mark", MARKS)
 def test_answers_and_tokens_may_be_of_any_float_and_integer_type(mark):
     marker, batch = Marker(key_for(SENTENCES, mark, False)), batch_of([([9, 10, 11],), ([12],)], left=False)
@@ -241,7 +279,13 @@ BAD_LOGITS = {
     "ids that are words": (LOGITS, changed(input_ids=[["a"] * 4] * 2), "input_ids hold"),
     "no ids": (LOGITS, changed(input_ids=None), "input_ids"),
     "ragged ids": (LOGITS, changed(input_ids=[[1, 2], [3]]), "rows of equal length"),
-    "a mask of words": (LOGITS, changed(attention_mask=[["a"] * 4] * 2), "expected 0 and 1"),
+    "a mask of words": (LOGITS, changed(attention_mask=[["a"] * 4] * 2), "expected 1 for text and 0 for padding"),
+    "a mask that is added": (
+        LOGITS,
+        changed(attention_mask=np.where(BATCH["attention_mask"], 0.0, -1e4)),
+        "attention_mask holds other numbers; expected 1 for text",
+    ),
+    "a mask of NaN": (LOGITS, changed(attention_mask=torch.full((2, 4), torch.nan)), "attention_mask holds other"),
     "integers": (np.zeros((2, 2), int), BATCH, "logits hold int64"),
     "tensors of integers": (torch.zeros(2, 2, dtype=torch.int64), BATCH, "floating-point"),
     "None": (None, BATCH, "logits hold object"),

@@ -12,7 +12,7 @@ from drw_hf.hub import audit
 from drw_hf.keys import KeyRing
 from needles import leaks_in
 from small_models import AUTO, MARKS, SPECIAL, make_batch, make_model, make_tokenizer
-from test_handler import fill_with, start
+from test_handler import fill_with, pipe_of, same, start
 
 PASSPHRASE = "correct horse battery staple"
 USERS = ["ann", "bob", "Ännchen", "customer-42"]
@@ -188,8 +188,8 @@ def test_an_endpoint_knows_its_users_by_their_tokens(tmp_path, monkeypatch, mark
     handler = start(tmp_path)
     ring, text = victim.key, "the film was very good"
     with victim.use_key(user="ann"):
-        expected = pipeline("text-classification", model=victim, tokenizer=make_tokenizer())(text, truncation=True)
-    assert handler({"inputs": text, "user_token": ring.token_for("ann")}) == expected
+        expected = pipe_of(victim, "sequence-classification")(text)
+    assert same(handler({"inputs": text, "user_token": ring.token_for("ann")}), expected)
     token = ring.token_for("ann")
     forged = token[:-1] + ("A" if token[-1] != "A" else "B")
     other = make_ring(make_model(), secret=b"2" * 32)

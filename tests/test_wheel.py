@@ -56,7 +56,7 @@ os.environ["DRW_PASSPHRASE"] = "words of mine"
 spec = importlib.util.spec_from_file_location("handler", "served/handler.py")
 module = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(module)
-assert module.EndpointHandler("served")({"inputs": "the film was good"})[0]["label"] in labels.values()
+assert module.EndpointHandler("served")({"inputs": "the film was good"})[0][0]["label"] in labels.values()
 print("used")
 """
 

@@ -13,7 +13,7 @@ from huggingface_hub.errors import OfflineModeIsEnabled
 from ..checks import unfit
 from ..errors import AnswerError, DatasetError, DrwError, NoAnswerError, PredictorError
 from ..reading.answers import RefusedAnswer, answers_within, wait_told
-from ..reading.files import MEBIBYTE
+from ..reading.files import MEBIBYTE, parse_json
 from .predictor import Predictor, PredictorOptions, check_number
 from .questions import Question, rough_length
 
@@ -144,8 +144,8 @@ class ClientPredictor(CallablePredictor):
         if not by_word and not isinstance(question, str):
             raise DatasetError("the Inference API's text classification takes single texts; it cannot be asked pairs")
         try:
-            with answers_within(_LARGEST_ANSWER, _PATIENCE):
-                return [self._entities(question) if isinstance(question, list) else self._scores(str(question))]
+            with answers_within(_LARGEST_ANSWER, _PATIENCE, keep=True) as heard:
+                return [self._entities(question) if isinstance(question, list) else self._scores(str(question), heard)]
         except RefusedAnswer as error:
             raise NoAnswerError(f"{self.name}: {error}; ask another service") from None
         except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
@@ -155,12 +155,18 @@ class ClientPredictor(CallablePredictor):
             ) from None
 
     def _entities(self, words: list[str]) -> list[dict[str, Any]]:
-        found = self.client.token_classification(join_words(words)[0], aggregation_strategy="none")
+        found: Any = self.client.token_classification(join_words(words)[0], aggregation_strategy="none")
+        if len(found) == 1 and isinstance(found[0], list):
+            found = found[0]  # of a service that answers as if it had been asked a list of texts
         return [_checked(dict(entity), {"start": int, "end": int, "score": float}) for entity in found]
 
-    def _scores(self, text: str) -> dict[str, float]:
+    def _scores(self, text: str, heard: bytearray) -> dict[str, float]:
         top_k = None if self.labels is None else len(self.labels)
-        found = self.client.text_classification(text, top_k=top_k)
+        found: Any = self.client.text_classification(text, top_k=top_k)
+        if isinstance(found, Mapping):
+            # The client returns the first element of an answer: all labels of the text, as most services answer. Of a
+            # flat list that is the best label alone, so the others are read from the answer itself.
+            found = parse_json(bytes(heard))
         return {item["label"]: item["score"] for item in (_checked(dict(each), _LABEL_AND_SCORE) for each in found)}
 
     def fingerprint(self) -> str | None:

@@ -37,6 +37,7 @@ class _Limits:
     patience: float
     bytes_left: int
     answers_left: int
+    last: bytearray | None
 
 
 def too_large(most: int) -> RefusedAnswer:
@@ -48,20 +49,22 @@ _limits: ContextVar[_Limits | None] = ContextVar("drw_hf_limits", default=None)
 
 
 @contextmanager
-def answers_within(most: int, patience: float) -> Iterator[None]:
+def answers_within(most: int, patience: float, keep: bool = False) -> Iterator[bytearray]:
     """Let each answer to what the Hub's client asks in the block have so many bytes, and eight times as many together.
 
     A server that is silent for ``patience`` seconds raises ``httpx2.TimeoutException``, unless the request has a
     time-out of its own; more bytes raise :class:`RefusedAnswer`. Answers are asked for as they are, since a few packed
-    bytes can be gigabytes.
+    bytes can be gigabytes. With ``keep`` the bytes of the last answer are given beside what the client makes of them.
     """
     hooks = get_session().event_hooks
     for event, hook in (("request", _before_asking), ("response", _before_reading)):
         if hook not in hooks[event]:
             hooks[event].append(hook)  # the client lives on, and outside of such a block the hooks do nothing
-    token = _limits.set(_Limits(most, patience, _WHOLE_ANSWERS * (most + _SPOKEN), _MOST_ANSWERS))
+    last = bytearray()
+    limits = _Limits(most, patience, _WHOLE_ANSWERS * (most + _SPOKEN), _MOST_ANSWERS, last if keep else None)
+    token = _limits.set(limits)
     try:
-        yield
+        yield last
     finally:
         _limits.reset(token)
 
@@ -94,6 +97,8 @@ def _before_reading(response: httpx2.Response) -> None:
     limits.answers_left -= 1
     if limits.answers_left < 0:
         raise RefusedAnswer(f"it takes more than {_MOST_ANSWERS:,} answers, the most that are read for one question")
+    if limits.last is not None:
+        limits.last.clear()
     response.stream = _Counted(response.stream, limits)
 
 
@@ -112,6 +117,8 @@ class _Counted(httpx2.SyncByteStream):
                 raise too_large(limits.most)
             if time.monotonic() - start > limits.patience + received / _SLOWEST:
                 raise httpx2.ReadTimeout("the answer comes too slowly")
+            if limits.last is not None:
+                limits.last += chunk
             yield chunk
 
     def close(self) -> None:

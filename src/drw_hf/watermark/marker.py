@@ -158,7 +158,10 @@ class Marker:
             with torch.inference_mode():
                 return self._marked(given, are_probabilities, tokens, user, generator).numpy()
         if not answers.is_floating_point():
-            raise InvalidInputError(f"answers of type {answers.dtype} are no scores; expected floating-point numbers")
+            raise InvalidInputError(
+                f"answers of type {answers.dtype} are no scores; expected floating-point numbers: give what the model "
+                "returned"
+            )
         query = self._query(*tokens)
         keys = users_of(self._key, user)
         if not are_probabilities:
@@ -184,35 +187,48 @@ class Marker:
 def _numbers(name: str, values: Any) -> Tensor:
     array = _array(name, values)
     if array.dtype.kind != "f" and array.dtype.name != "bfloat16":  # which numpy does not know as a float
-        raise InvalidInputError(f"{name} hold {array.dtype}; expected an array, or a tensor, of floats")
+        raise InvalidInputError(
+            f"{name} hold {array.dtype}; expected an array, or a tensor, of floats: give what the model returned"
+        )
     return torch.from_numpy(np.require(array, np.float64 if array.dtype == np.float64 else np.float32, ["C", "W"]))
 
 
 def _integers(name: str, values: Any) -> Tensor:
     if torch.is_tensor(values):
         if values.is_floating_point() or values.dtype == torch.bool:
-            raise InvalidInputError(f"{name} hold {values.dtype}; expected integers")
+            raise _no_integers(name, values.dtype)
         return values.long()
     array = _array(name, values)
     if array.dtype.kind not in "iu" and array.size:  # an empty list holds floats
-        raise InvalidInputError(f"{name} hold {array.dtype}; expected integers")
+        raise _no_integers(name, array.dtype)
     return torch.from_numpy(np.require(array, np.int64, ["C", "W"]))
 
 
+def _no_integers(name: str, dtype: Any) -> InvalidInputError:
+    return InvalidInputError(f"{name} hold {dtype}; expected integers: give those that the model was given")
+
+
 def _mask(values: Any) -> Tensor:
-    if torch.is_tensor(values):
-        return values
-    array = _array("attention_mask", values)
-    if array.dtype.kind not in "biuf":
-        raise InvalidInputError(f"attention_mask holds {array.dtype}; expected 0 and 1")
-    return torch.from_numpy(array != 0)
+    """True for text. In masks of another kind, such as those that are added to scores, zero would say so."""
+    array = values if torch.is_tensor(values) else _array("attention_mask", values)
+    if isinstance(array, np.ndarray) and array.dtype.kind not in "biuf":
+        raise _no_mask(array.dtype)
+    if not ((array == 0) | (array == 1)).all():
+        raise _no_mask("other numbers")
+    return array.bool() if torch.is_tensor(array) else torch.from_numpy(array != 0)
+
+
+def _no_mask(what: Any) -> InvalidInputError:
+    return InvalidInputError(
+        f"attention_mask holds {what}; expected 1 for text and 0 for padding: give the tokenizer's"
+    )
 
 
 def _array(name: str, values: Any) -> np.ndarray:
     try:
         return np.asarray(values)
     except (TypeError, ValueError):
-        raise InvalidInputError(f"{name} must be an array or a tensor, with rows of equal length") from None
+        raise InvalidInputError(f"{name} must be an array or a tensor, with rows of equal length: pad them") from None
 
 
 def _logarithms(p: Tensor, query: Query, key: WatermarkKey | KeyRing) -> Tensor:

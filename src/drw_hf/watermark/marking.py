@@ -179,7 +179,8 @@ def check_shape(answers: Tensor, query: Query, key: WatermarkKey) -> None:
     if tuple(answers.shape) != (*leading, key.num_labels):
         raise InvalidInputError(
             f"answers of shape {tuple(answers.shape)} to input_ids of shape {(n_rows, length)}; a key for "
-            f"{key.task} with {key.num_labels} labels needs answers of shape {(*leading, key.num_labels)}"
+            f"{key.task} with {key.num_labels} labels needs answers of shape {(*leading, key.num_labels)}; give all "
+            "that the model returned for these input_ids, and a key for its labels"
         )
 
 

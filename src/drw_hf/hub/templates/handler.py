@@ -2,7 +2,11 @@
 
 Set ``DRW_PASSPHRASE``, as a secret of the endpoint, to the passphrase of the key. Without the key the endpoint does
 not start. Where the key is a ring, every request needs the ``"user_token"`` that the owner gave to the customer
-(``ring.token_for``): a bare name would let one customer ask in another's.
+(``ring.token_for``), beside ``"inputs"`` or among the ``"parameters"``: a bare name would let one customer ask in
+another's. ``huggingface_hub.InferenceClient`` sends neither field, so a ring's customers ask over plain HTTP.
+
+A text is answered as ``[[{"label": ..., "score": ...}, ...]]``, the best label first, as that client reads it; a list
+of texts with a list for each. A tagger's entities come as a flat list for each text.
 """
 
 import contextlib
@@ -31,6 +35,9 @@ _MODELS: dict[str, tuple[Literal["text-classification", "token-classification"],
     "token-classification": ("token-classification", WatermarkedModelForTokenClassification),
 }
 _STRATEGIES = ("none", "simple", "first", "average", "max")
+# Each is computed from the marked probabilities, so none shows a score without the mark.
+_FUNCTIONS = ("softmax", "sigmoid", "none")
+_TOKEN = "user_token"
 
 
 class StartupError(RuntimeError):
@@ -57,35 +64,42 @@ class EndpointHandler:
         self._one_at_a_time = threading.Lock()  # fast tokenizers cannot be used by two threads at once
 
     def __call__(self, data: dict[str, Any]) -> Any:
-        """Answer ``{"inputs": ..., "parameters": {...}}`` as transformers' pipeline does; other fields go nowhere."""
+        """Answer ``{"inputs": ..., "parameters": {...}}`` as the Inference API does; other fields go nowhere."""
         if not isinstance(data, dict) or "inputs" not in data:
             raise RequestError('a request needs "inputs": a text, or a list of texts')
         inputs = self._checked_inputs(data["inputs"])
         parameters = self._checked_parameters(data.get("parameters"))
-        user, known = self._user_of(data.get("user_token"))
+        user, known = self._user_of([fields[_TOKEN] for fields in (data, parameters) if _TOKEN in fields])
+        parameters.pop(_TOKEN, None)
         if not known:
-            raise RequestError('a request needs the "user_token" that you were given')
+            raise RequestError(
+                f'a request needs the "{_TOKEN}" that you were given: send it beside "inputs" or in "parameters"'
+            )
         answers, failed = self._answer(inputs, parameters, user)
         if failed:
             raise RequestError("this request could not be answered")
         return answers
 
-    def _user_of(self, token: Any) -> tuple[str | None, bool]:
-        """The user whom a token names, and whether that is somebody; with a single key nobody needs a name."""
+    def _user_of(self, tokens: list[Any]) -> tuple[str | None, bool]:
+        """The user whom the tokens name, and whether that is one user; with a single key nobody needs a name."""
         ring = self.pipeline.model.key
         if not isinstance(ring, KeyRing):
             return None, True
         try:
-            return ring.user_of(token), True
+            users = {ring.user_of(token) for token in tokens}
         except DrwError:
             return None, False
+        return (users.pop(), True) if len(users) == 1 else (None, False)
 
     def _answer(self, inputs: Any, parameters: dict[str, Any], user: str | None) -> tuple[Any, bool]:
         # An error from in here has frames around the key, so it is not passed on, not even as a cause.
         marked_for = contextlib.nullcontext() if user is None else self.pipeline.model.use_key(user=user)
         try:
             with self._one_at_a_time, marked_for:
-                return self.pipeline(inputs, **parameters), False
+                answers = self.pipeline(inputs, **parameters)
+            if self.task == "sequence-classification" and not isinstance(inputs, list):
+                answers = [answers]
+            return _plain(answers), False
         except Exception as error:
             logger.error("a request failed with %s", type(error).__name__)
             return None, True
@@ -118,8 +132,16 @@ class EndpointHandler:
             parameters = {}
         token_task = self.task == "token-classification"
         checks = self._token_checks() if token_task else self._text_checks()
-        if not isinstance(parameters, dict) or not parameters.keys() <= checks.keys():
+        if isinstance(self.pipeline.model.key, KeyRing):
+            checks[_TOKEN] = (lambda value: isinstance(value, str), "the text that you were given")
+        if not isinstance(parameters, dict):
             raise RequestError(f'"parameters" must be an object that holds nothing but {", ".join(checks)}')
+        unknown = sorted(json.dumps(str(name)[:100]) for name in parameters.keys() - checks.keys())
+        if unknown:
+            raise RequestError(
+                f'"parameters" hold {", ".join(unknown[:10])}, which this endpoint does not take; it takes '
+                f"{', '.join(checks)}"
+            )
         for name, value in parameters.items():
             allowed, expected = checks[name]
             if not allowed(value):
@@ -128,8 +150,15 @@ class EndpointHandler:
             if "stride" in parameters and parameters.get("aggregation_strategy", "none") == "none":
                 raise RequestError('the parameter "stride" needs an "aggregation_strategy" other than "none"')
             return dict(parameters)
-        # A text longer than the model's limit would not be answered but break the model, on a GPU for good.
-        return {**parameters, "truncation": True, "max_length": parameters.get("max_length", self.max_length)}
+        return {
+            **parameters,
+            "top_k": parameters.get("top_k"),
+            # Said for every request: what the configuration says of the clean model's outputs does not count here.
+            "function_to_apply": parameters.get("function_to_apply") or "softmax",
+            # A text longer than the model's limit would not be answered but break the model, on a GPU for good.
+            "truncation": True,
+            "max_length": parameters.get("max_length", self.max_length),
+        }
 
     def _text_checks(self) -> dict[str, Any]:
         shortest = self.pipeline.tokenizer.num_special_tokens_to_add(pair=True) + 2
@@ -137,6 +166,10 @@ class EndpointHandler:
             "top_k": (
                 lambda value: value is None or _is_count(value, 1),
                 "a number from 1 on, or null for all labels",
+            ),
+            "function_to_apply": (
+                lambda value: value is None or (isinstance(value, str) and value in _FUNCTIONS),
+                f"one of {', '.join(_FUNCTIONS)}, or null for softmax, which gives probabilities",
             ),
             "truncation": (lambda value: value is True, f"true: texts are always cut to {self.max_length} tokens"),
             "max_length": (
@@ -149,7 +182,10 @@ class EndpointHandler:
         # Half a window: the wider the overlap, the more often the model reads the same text.
         widest = (self.max_length - self.pipeline.tokenizer.num_special_tokens_to_add()) // 2
         return {
-            "aggregation_strategy": (lambda value: value in _STRATEGIES, f"one of {', '.join(_STRATEGIES)}"),
+            "aggregation_strategy": (
+                lambda value: isinstance(value, str) and value in _STRATEGIES,
+                f"one of {', '.join(_STRATEGIES)}",
+            ),
             "stride": (lambda value: _is_count(value, 0, widest), f"a number from 0 to {widest}"),
             "ignore_labels": (
                 lambda value: isinstance(value, list) and all(isinstance(label, str) for label in value),
@@ -191,6 +227,15 @@ def _checked_text(text: Any) -> str:
     if any("\ud800" <= letter <= "\udfff" for letter in text):
         raise RequestError('"inputs" hold a lone surrogate, which is no text')
     return text
+
+
+def _plain(answers: Any) -> Any:
+    """The pipeline's answers in Python's own numbers, which any JSON writer takes."""
+    if isinstance(answers, dict):
+        return {name: _plain(value) for name, value in answers.items()}
+    if isinstance(answers, list):
+        return [_plain(one) for one in answers]
+    return answers.item() if hasattr(answers, "item") else answers
 
 
 def _is_count(value: Any, least: int, most: float = float("inf")) -> bool:
