@@ -84,7 +84,7 @@ class LogWriter:
         self._closed = False
         self.n_written, self.n_syncs = 0, 0
         try:
-            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_folder(self.folder)
             self._file = self._new_chain()  # a folder that cannot be written is refused before anything is served
         except OSError as error:
             raise _not_written(self.folder, error) from None
@@ -141,15 +141,15 @@ class LogWriter:
                     future.set_result(None)
 
     def _write(self, entries: list[tuple[Served, LogKey]]) -> None:
-        at = now()
         try:
             if self._file is None:  # the last one failed
                 self._file = self._new_chain()
+            at = max(now(), self._file.at)  # a clock that goes back moves no line before another one
             if self._file.size > self._largest or self._file.day < at[:10]:
                 self._file = self._file.followed(at, self._said)
-            self._file.add(entries, max(at, self._file.at), self._left_out)
+            self._file.add(entries, at, self._left_out)
         except BaseException:
-            if self._file is not None:
+            if self._file is not None and not self._file.is_whole:
                 self._file.close()
                 self._file = None  # what is known of it is uncertain: the next lines begin another chain
             raise
@@ -171,6 +171,7 @@ class _ChainFile:
         self.folder, self.chain, self.number, self.day, self.at = folder, chain, number, at[:10], at
         self.path = folder / f"{chain}-{number:05d}.jsonl"
         self.n, self.link, self.size = n, link, 0
+        self.is_whole = True  # it holds what was acknowledged and nothing else, so it can be added to
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND
         self._descriptor = os.open(self.path, flags, 0o600)
         try:
@@ -199,6 +200,7 @@ class _ChainFile:
 
     def followed(self, at: str, header: dict[str, Any]) -> "_ChainFile":
         """The next file of the chain, which goes on where this one ends."""
+        self.is_whole = False  # if the next one cannot be made, nothing is added here any more
         self.close()
         return _ChainFile(self.folder, self.chain, self.number + 1, self.n, self.link, at, {**header, "after": []})
 
@@ -213,17 +215,22 @@ class _ChainFile:
         self.n, self.link, self.at = n, link, at
 
     def _keep(self, content: bytes) -> None:
-        size = self.size
+        view, self.is_whole = memoryview(content), False
         try:
-            view = memoryview(content)
             while view:
                 view = view[os.write(self._descriptor, view) :]
-            sync(self._descriptor)
         except BaseException:
             with contextlib.suppress(OSError):
-                os.ftruncate(self._descriptor, size)
+                os.ftruncate(self._descriptor, self.size)
+                self.is_whole = True  # as on a full disk: had each attempt a file of its own, there were thousands
             raise
-        self.size = size + len(content)
+        try:
+            sync(self._descriptor)
+        except BaseException:  # after that nobody knows what is on the disk
+            with contextlib.suppress(OSError):
+                os.ftruncate(self._descriptor, self.size)
+            raise
+        self.size, self.is_whole = self.size + len(content), True
 
     def close(self) -> None:
         """Give the file back; nothing is added any more."""
@@ -235,6 +242,16 @@ class _ChainFile:
 def sync(descriptor: int) -> None:
     """Wait until a file is on the disk."""
     getattr(os, "fdatasync", os.fsync)(descriptor)
+
+
+def make_folder(folder: Path) -> None:
+    """Make the folder of a log, readable by its owner alone, so that its name survives a power cut."""
+    there = next(one for one in (folder, *folder.absolute().parents) if one.exists())
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    made = folder.absolute()
+    while made != there.absolute():
+        made = made.parent
+        sync_folder(made)
 
 
 def sync_folder(folder: Path) -> None:
