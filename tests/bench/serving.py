@@ -22,6 +22,7 @@ from transformers import PreTrainedTokenizerFast
 
 from drw_hf import WatermarkedModelForSequenceClassification, WatermarkKey
 from drw_hf.serving import Limits, create_app
+from drw_hf.serving.connections import server_config
 from drw_hf.serving.running import address_of, listen
 
 from .measure import Row
@@ -64,7 +65,7 @@ def tokenizer() -> PreTrainedTokenizerFast:
 @contextlib.contextmanager
 def serving(app: Any) -> Iterator[str]:
     with listen("127.0.0.1", 0) as listening:
-        server = uvicorn.Server(uvicorn.Config(app, access_log=False, log_config=None, lifespan="on", ws="none"))
+        server = uvicorn.Server(server_config(app, Limits()))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
         thread.start()
         while not server.started:

@@ -22,6 +22,7 @@ from .log_lines import BEGINNING, FORMAT, PRIVATE, VERSION, LogKey, Served, as_l
 from .log_reading import last_links
 
 LARGEST_FILE = 64 * MEBIBYTE
+_ROOM = 2**14  # bytes: what is tried where somebody asks whether the log can be written
 _USERS_KEPT = 10_000  # of whom commitment and nonce key stay at hand: some 200 bytes each
 
 
@@ -205,7 +206,14 @@ class _ChainFile:
         return _ChainFile(self.folder, self.chain, self.number + 1, self.n, self.link, at, {**header, "after": []})
 
     def add(self, entries: list[tuple[Served, LogKey]], at: str, left_out: Sequence[str]) -> None:
-        """Write entries, all at once, and wait until they are on the disk."""
+        """Write entries, all at once, and wait until they are on the disk; of none, whether there is room for some."""
+        if not entries:
+            before = self.size
+            self._keep(b" " * _ROOM)
+            self.is_whole = False
+            os.ftruncate(self._descriptor, before)
+            self.size, self.is_whole = before, True
+            return
         n, link, lines = self.n, self.link, []
         for served, key in entries:
             document = document_of(served, key, n + 1, at, link)

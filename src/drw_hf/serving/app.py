@@ -113,6 +113,7 @@ def create_app(
     if admin_token is not None:
         routes.append(Route("/metrics", service.answers(service.metrics_page), methods=["GET"]))
     app = Starlette(routes=routes, lifespan=service.lifespan, exception_handlers={HTTPException: _not_served})
+    app.router.redirect_slashes = False  # to wherever the Host header says
     app.state.metrics = service.metrics
     return app
 
@@ -190,8 +191,9 @@ class _Service:
     async def _can_log(self) -> bool:
         """Whether the log can be written again."""
         assert self.writer is not None
-        with contextlib.suppress(LogNotWrittenError):
-            await asyncio.wrap_future(self.writer.append([]))
+        with contextlib.suppress(LogNotWrittenError, TimeoutError):
+            async with asyncio.timeout(self.limits.timeout):
+                await asyncio.wrap_future(self.writer.append([]))
             self._log_failed = False
         return not self._log_failed
 
