@@ -5,6 +5,7 @@ import functools
 import os
 import secrets
 import threading
+import time
 from collections.abc import Sequence
 from concurrent.futures import Future
 from pathlib import Path
@@ -83,7 +84,7 @@ class LogWriter:
         self._waiting: list[tuple[list[tuple[Served, LogKey]], Future[None]]] = []
         self._changed = threading.Condition()
         self._closed = False
-        self.n_written, self.n_syncs = 0, 0
+        self.n_written, self.n_syncs, self.sync_seconds = 0, 0, 0.0
         try:
             make_folder(self.folder)
             self._file = self._new_chain()  # a folder that cannot be written is refused before anything is served
@@ -148,7 +149,7 @@ class LogWriter:
             at = max(now(), self._file.at)  # a clock that goes back moves no line before another one
             if self._file.size > self._largest or self._file.day < at[:10]:
                 self._file = self._file.followed(at, self._said)
-            self._file.add(entries, at, self._left_out)
+            self.sync_seconds += self._file.add(entries, at, self._left_out)
         except BaseException:
             if self._file is not None and not self._file.is_whole:
                 self._file.close()
@@ -205,24 +206,28 @@ class _ChainFile:
         self.close()
         return _ChainFile(self.folder, self.chain, self.number + 1, self.n, self.link, at, {**header, "after": []})
 
-    def add(self, entries: list[tuple[Served, LogKey]], at: str, left_out: Sequence[str]) -> None:
-        """Write entries, all at once, and wait until they are on the disk; of none, whether there is room for some."""
+    def add(self, entries: list[tuple[Served, LogKey]], at: str, left_out: Sequence[str]) -> float:
+        """Write entries, all at once, and wait until they are on the disk; returns how many seconds that wait took.
+
+        Of no entries it is tried whether there is room for some.
+        """
         if not entries:
             before = self.size
-            self._keep(b" " * _ROOM)
+            seconds = self._keep(b" " * _ROOM)
             self.is_whole = False
             os.ftruncate(self._descriptor, before)
             self.size, self.is_whole = before, True
-            return
+            return seconds
         n, link, lines = self.n, self.link, []
         for served, key in entries:
             document = document_of(served, key, n + 1, at, link)
             n, link = n + 1, document["link"]
             lines.append(as_line({name: value for name, value in document.items() if name not in left_out}))
-        self._keep(b"".join(lines))
+        seconds = self._keep(b"".join(lines))
         self.n, self.link, self.at = n, link, at
+        return seconds
 
-    def _keep(self, content: bytes) -> None:
+    def _keep(self, content: bytes) -> float:
         view, self.is_whole = memoryview(content), False
         try:
             while view:
@@ -232,6 +237,7 @@ class _ChainFile:
                 os.ftruncate(self._descriptor, self.size)
                 self.is_whole = True  # as on a full disk: had each attempt a file of its own, there were thousands
             raise
+        start = time.perf_counter()
         try:
             sync(self._descriptor)
         except BaseException:  # after that nobody knows what is on the disk
@@ -239,6 +245,7 @@ class _ChainFile:
                 os.ftruncate(self._descriptor, self.size)
             raise
         self.size, self.is_whole = self.size + len(content), True
+        return time.perf_counter() - start
 
     def close(self) -> None:
         """Give the file back; nothing is added any more."""

@@ -139,6 +139,7 @@ class _Service:
             "drw_batches_total": lambda: self.batcher.n_batches,
             "drw_log_lines_total": lambda: 0 if writer is None else writer.n_written,
             "drw_log_syncs_total": lambda: 0 if writer is None else writer.n_syncs,
+            "drw_log_sync_seconds_total": lambda: 0.0 if writer is None else writer.sync_seconds,
         }
 
     @contextlib.asynccontextmanager

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-from collections.abc import Callable
 from typing import Any
 
 import h11
@@ -79,7 +78,7 @@ class _Connection(H11Protocol):
         self.transport.close()
 
 
-def _protocol(limits: Limits) -> Callable[..., Any]:
+def _protocol(limits: Limits) -> type[asyncio.Protocol]:
     return type("Connection", (_Connection,), {"limits": limits})
 
 
