@@ -2,6 +2,7 @@
 
 import asyncio
 import concurrent.futures
+import http.client
 import json
 import logging
 import re
@@ -19,7 +20,7 @@ from huggingface_hub.errors import HfHubHTTPError
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from drw_hf import KeyRing, QueryLog, detect, identify
+from drw_hf import KeyRing, QueryLog, detect
 from drw_hf.errors import (
     InvalidInputError,
     KeyMismatchError,
@@ -31,7 +32,7 @@ from drw_hf.serving.batching import Batcher, QueueFullError
 from drw_hf.serving.metrics import Metrics, metrics_on
 from needles import leaks_in
 from serving import ask, served
-from small_models import AUTO, WORDS, make_key, make_lively, make_model, make_tokenizer
+from small_models import AUTO, WORDS, make_key, make_model, make_tokenizer
 
 CLASSIFIER, TAGGER = "sequence-classification", "token-classification"
 TEXTS = ["the film was very good", "we hated the slow ending", "a truly moving story with a great cast", "dull"]
@@ -468,6 +469,19 @@ def test_a_client_that_takes_for_ever_is_hung_up_on(monkeypatch, what):
         assert ask(address, {"inputs": "dull"})[0] == 200
 
 
+def test_an_answer_does_not_wait_for_the_client_to_acknowledge_its_head(open_service):
+    """Head and body are two writes; where the second waits (Nagle's algorithm), 40 ms go by for each answer."""
+    host, port = open_service[0].removeprefix("http://").split(":")
+    line, seconds = http.client.HTTPConnection(host, int(port), timeout=20), []
+    for _ in range(41):
+        start = time.perf_counter()
+        line.request("GET", "/health")
+        line.getresponse().read()
+        seconds.append(time.perf_counter() - start)
+    line.close()
+    assert np.median(seconds) < 0.03
+
+
 def test_beyond_the_connections_that_may_be_open_others_are_told_to_come_again():
     limits = Limits(connections=4)
     with served(create_app(*victim_of(), limits=limits), limits) as address:
@@ -793,45 +807,3 @@ def test_a_log_can_be_kept_without_texts_and_names(tmp_path):
     assert b"ann" not in content and b"film" not in content
     asked = QueryLog(tmp_path / "log").asked_under(victim.key.key_for("ann"), TEXTS[:1])
     assert asked.questions == TEXTS[:1]
-
-
-# -- the whole story
-
-
-def test_a_student_of_the_service_is_found_from_its_log_alone_and_the_customer_is_named(tmp_path):
-    tokenizer, rng = make_tokenizer(), np.random.default_rng(3)
-    texts = [" ".join(rng.choice(WORDS, 6)) for _ in range(1800)]
-    model = make_lively(make_model(), tokenizer, texts[:400], spread=1.5)
-    ring = KeyRing(make_key(model, tokenizer, **{**SETTINGS, "strength": 0.5}), secret=bytes(range(32)))
-    victim = AUTO[CLASSIFIER][1].from_model(model, key=ring)
-    told = {}
-    with served(create_app(victim, tokenizer, log=tmp_path / "log")) as address:
-        for user, its in (("ann", texts[:500]), ("eve", texts[500:])):
-            for first in range(0, len(its), 100):
-                part = its[first : first + 100]
-                answers = ask(address, {"inputs": part}, token=ring.token_for(user))[2]
-                told |= dict(zip(part, map(as_scores, answers), strict=True)) if user == "eve" else {}
-    student = train(make_model(seed=8, sharp=False), tokenizer, told)
-    asking = {"victim": model, "tokenizer": tokenizer, "progress": False, "cache_dir": tmp_path / "cache"}
-    log = QueryLog(tmp_path / "log")
-    assert detect(student, logged=log, key=ring.key_for("eve"), **asking).verdict == "detected"
-    assert detect(student, logged=log, key=ring.key_for("ann"), **asking).verdict != "detected"
-    assert identify(student, logged=log, ring=ring, **asking).leakers == ("eve",)
-
-
-def train(student, tokenizer, told, epochs=12):
-    """A student of the answers that somebody was told."""
-    batch, wanted = (
-        tokenizer(list(told), return_tensors="pt", padding=True),
-        torch.tensor(np.array(list(told.values()))),
-    )
-    optimizer, order = torch.optim.AdamW(student.parameters(), lr=3e-3), torch.Generator().manual_seed(0)
-    student.train()
-    for _ in range(epochs):
-        for rows in torch.randperm(len(wanted), generator=order).split(64):
-            logits = student(**{name: value[rows] for name, value in batch.items()}).logits
-            loss = -(wanted[rows].float() * logits.log_softmax(-1)).sum(-1).mean()
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-    return student.eval()
