@@ -19,12 +19,38 @@ from ..keys.frames import forgets_locals
 from ..keys.key import WatermarkKey
 from ..keys.ring import KeyRing
 from ..reading.files import MEBIBYTE
-from .log_lines import BEGINNING, FORMAT, PRIVATE, VERSION, LogKey, Served, as_line, document_of, link_of, now
+from .log_lines import (
+    BEGINNING,
+    FORMAT,
+    PRIVATE,
+    VERSION,
+    LogKey,
+    Served,
+    Who,
+    as_line,
+    document_of,
+    link_of,
+    now,
+    who_of,
+)
 from .log_reading import last_links
 
 LARGEST_FILE = 64 * MEBIBYTE
 _ROOM = 2**14  # bytes: what is tried where somebody asks whether the log can be written
 _USERS_KEPT = 10_000  # of whom commitment and nonce key stay at hand: some 200 bytes each
+
+
+Entry = tuple[Served, LogKey, Who]
+
+
+class _Batch:
+    """What is written together, and the future of all who wait for it."""
+
+    def __init__(self) -> None:
+        self.entries: list[Entry] = []
+        self.is_wanted = False
+        self.kept: Future[None] = Future()
+        self.kept.set_running_or_notify_cancel()  # whoever gives up does so for no other
 
 
 class LogWriter:
@@ -70,18 +96,20 @@ class LogWriter:
         }
 
         @functools.lru_cache(_USERS_KEPT)
-        def key_for(user: str | None) -> LogKey:
-            if ring is not None and user is not None:
-                return LogKey.of(ring.key_for(user, self._epoch))
-            if isinstance(key, KeyRing) or user is not None:
+        def key_for(user: str | None) -> tuple[LogKey, Who]:
+            if isinstance(key, KeyRing) and user is not None:
+                log_key = LogKey.of(key.key_for(user, self._epoch))
+            elif isinstance(key, WatermarkKey) and user is None:
+                log_key = LogKey.of(key)
+            else:
                 raise InvalidInputError("with a ring every line has a user, and with a single key none has")
-            return LogKey.of(key)
+            return log_key, who_of(user, log_key)
 
         self._key_for = key_for
         self._left_out = [name for name, kept in zip(PRIVATE, (texts, users), strict=True) if not kept]
         self._largest = whole_number("largest_file", largest_file)
         self._file: _ChainFile | None = None
-        self._waiting: list[tuple[list[tuple[Served, LogKey]], Future[None]]] = []
+        self._waiting = _Batch()
         self._changed = threading.Condition()
         self._closed = False
         self.n_written, self.n_syncs, self.sync_seconds = 0, 0, 0.0
@@ -95,15 +123,18 @@ class LogWriter:
 
     @forgets_locals
     def append(self, served: Sequence[Served]) -> "Future[None]":
-        """Add what was served; the future is done once it is on the disk, or has a :class:`LogNotWrittenError`."""
-        entries = [(one, self._key_for(one.user)) for one in served]
-        future: Future[None] = Future()
+        """Add what was served; the future is done once it is on the disk, or has a :class:`LogNotWrittenError`.
+
+        Whoever waits at the same time has the same future: their entries are written together. It cannot be cancelled.
+        """
+        entries = [(one, *self._key_for(one.user)) for one in served]
         with self._changed:
             if self._closed:
                 raise LogNotWrittenError(f"the writer of the log in {self.folder} is closed; make another one")
-            self._waiting.append((entries, future))
+            self._waiting.entries += entries
+            self._waiting.is_wanted = True
             self._changed.notify()
-        return future
+            return self._waiting.kept
 
     def close(self) -> None:
         """Write what is waiting, and end."""
@@ -125,24 +156,18 @@ class LogWriter:
     def _work(self) -> None:
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: self._waiting or self._closed)
-                if not self._waiting:
+                self._changed.wait_for(lambda: self._waiting.is_wanted or self._closed)
+                if not self._waiting.is_wanted:
                     return
-                batch, self._waiting = self._waiting, []
-            batch = [one for one in batch if one[1].set_running_or_notify_cancel()]  # whoever gave up is not logged
-            if not batch:
-                continue
+                batch, self._waiting = self._waiting, _Batch()
             try:
-                self._write([entry for entries, _ in batch for entry in entries])
+                self._write(batch.entries)
             except Exception as error:  # whatever it was, nobody may be answered
-                refused = _not_written(self.folder, error)
-                for _, future in batch:
-                    future.set_exception(refused)
+                batch.kept.set_exception(_not_written(self.folder, error))
             else:
-                for _, future in batch:
-                    future.set_result(None)
+                batch.kept.set_result(None)
 
-    def _write(self, entries: list[tuple[Served, LogKey]]) -> None:
+    def _write(self, entries: list[Entry]) -> None:
         try:
             if self._file is None:  # the last one failed
                 self._file = self._new_chain()
@@ -206,7 +231,7 @@ class _ChainFile:
         self.close()
         return _ChainFile(self.folder, self.chain, self.number + 1, self.n, self.link, at, {**header, "after": []})
 
-    def add(self, entries: list[tuple[Served, LogKey]], at: str, left_out: Sequence[str]) -> float:
+    def add(self, entries: list[Entry], at: str, left_out: Sequence[str]) -> float:
         """Write entries, all at once, and wait until they are on the disk; returns how many seconds that wait took.
 
         Of no entries it is tried whether there is room for some.
@@ -219,8 +244,8 @@ class _ChainFile:
             self.size, self.is_whole = before, True
             return seconds
         n, link, lines = self.n, self.link, []
-        for served, key in entries:
-            document = document_of(served, key, n + 1, at, link)
+        for served, key, who in entries:
+            document = document_of(served, key, n + 1, at, link, who)
             n, link = n + 1, document["link"]
             lines.append(as_line({name: value for name, value in document.items() if name not in left_out}))
         seconds = self._keep(b"".join(lines))

@@ -18,6 +18,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from .._version import __version__
+from ..asking.log_lines import Served
 from ..asking.log_writer import LogWriter
 from ..asking.query_log import QueryLog
 from ..errors import InvalidInputError, LogNotWrittenError
@@ -133,6 +134,7 @@ class _Service:
         self.ring = answerer.key if isinstance(answerer.key, KeyRing) else None
         self._api_token, self._admin_token = _digest(api_token), _digest(admin_token)
         self.metrics, self._log_failed = Metrics(), False
+        self._keeping: tuple[Any, Any] = (None, None)  # the writer's future, and the same for this event loop
         self.batcher: Batcher[Job, Answer | None] = Batcher(answerer.answer, limits.batch_size, limits.queue)
         self.metrics.gauges = {
             "drw_queue_texts": lambda: len(self.batcher),
@@ -191,12 +193,19 @@ class _Service:
 
     async def _can_log(self) -> bool:
         """Whether the log can be written again."""
-        assert self.writer is not None
         with contextlib.suppress(LogNotWrittenError, TimeoutError):
             async with asyncio.timeout(self.limits.timeout):
-                await asyncio.wrap_future(self.writer.append([]))
+                await self._kept([])
             self._log_failed = False
         return not self._log_failed
+
+    async def _kept(self, served: list[Served]) -> None:
+        """Wait until this is on the disk."""
+        assert self.writer is not None
+        kept = self.writer.append(served)
+        if kept is not self._keeping[0]:  # all who wait for one fsync are woken once
+            self._keeping = (kept, asyncio.wrap_future(kept))
+        await asyncio.shield(self._keeping[1])
 
     async def info(self, _: Request) -> Response:
         """``GET /info``: what anybody may know."""
@@ -266,7 +275,7 @@ class _Service:
                     raise RequestRefusedError(500, "this request could not be answered")
                 if self.writer is not None:
                     # Only what is on the disk is sent.
-                    await asyncio.wrap_future(self.writer.append([answer.served for answer in found]))
+                    await self._kept([answer.served for answer in found])
                     self._log_failed = False
         except QueueFullError:
             raise RequestRefusedError(429, "too many requests wait already; come again soon", _RETRY_AFTER) from None
