@@ -166,6 +166,23 @@ def test_texts_pairs_and_batches_as_text_embeddings_inference_takes_them(ring_se
         np.testing.assert_allclose(as_scores(answer), marked, atol=2e-3)
 
 
+def test_what_text_embeddings_inference_may_not_cut_is_refused_where_it_is_too_long(ring_service):
+    """`"truncate": false` is what its own documentation sends."""
+    address, victim, _, log = ring_service
+    token = victim.key.token_for("whole")
+
+    def predict(inputs):
+        body = {"inputs": inputs, "truncate": False, "raw_scores": False}
+        return ask(address, body, path="/predict", token=token)
+
+    just, pair = " ".join(["film"] * 62), [" ".join(["film"] * 31), " ".join(["film"] * 30)]
+    assert [predict(inputs)[0] for inputs in (just, pair, [["dull"], pair])] == [200] * 3
+    for inputs in (just + " film", [pair[0], pair[1] + " film"], [["dull"], [just + " film"]]):
+        status, _, answer = predict(inputs)
+        assert status == 413 and "more than the 64 tokens" in answer["error"]
+    assert len(list(log.select(user="whole").lines())) == 4
+
+
 def test_hard_answers_say_one_label(open_service):
     address, victim, tokenizer = open_service
     for text, marked in zip(TEXTS, answers_of(victim, tokenizer, TEXTS), strict=True):
@@ -300,7 +317,7 @@ def test_no_parameter_reaches_the_mark_and_refused_ones_are_named(ring_service, 
 
 
 @pytest.mark.parametrize(
-    "given", [{"raw_scores": True}, {"truncate": False}, {"truncation_direction": "Left"}, {"x": 1}]
+    "given", [{"raw_scores": True}, {"truncate": "no"}, {"truncate": None}, {"truncation_direction": "Left"}, {"x": 1}]
 )
 def test_neither_does_one_of_text_embeddings_inference(ring_service, given):
     address, victim, _, _ = ring_service

@@ -24,7 +24,7 @@ from ..asking.query_log import QueryLog
 from ..errors import InvalidInputError, LogNotWrittenError
 from ..keys.frames import forgets_locals
 from ..keys.ring import KeyRing
-from .answering import Answer, Answerer, Job
+from .answering import TOO_LONG, Answer, Answerer, Job
 from .batching import Batcher, QueueFullError
 from .limits import Limits
 from .metrics import EXPOSITION, Metrics
@@ -273,6 +273,12 @@ class _Service:
                 found = [answer for answer in answers if answer is not None]
                 if len(found) < len(answers):
                     raise RequestRefusedError(500, "this request could not be answered")
+                if any(answer is TOO_LONG for answer in found):
+                    raise RequestRefusedError(
+                        413,
+                        f"a text has more than the {self.answerer.max_length} tokens that the model reads; send a "
+                        'shorter one, or "truncate": true',
+                    )
                 if self.writer is not None:
                     # Only what is on the disk is sent.
                     await self._kept([answer.served for answer in found])
