@@ -3,9 +3,9 @@
 import asyncio
 import json
 import socket
+from http import HTTPStatus
 from typing import Any
 
-import h11
 import uvicorn
 from starlette.applications import Starlette
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -47,7 +47,7 @@ class _Connection(H11Protocol):
         # asyncio does so where the listening socket names its protocol, which those of socket.create_server do not.
         transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if len(self.connections) > self.limits.connections:
-            transport.write(_said(503, "too many connections are open; come again soon", [(b"retry-after", b"1")]))
+            transport.write(_said(503, "too many connections are open; come again soon", "retry-after: 1"))
             transport.close()
         else:
             self._allow(_HEAD)
@@ -76,7 +76,7 @@ class _Connection(H11Protocol):
 
     def send_400_response(self, msg: str) -> None:
         """What is said to something that is no HTTP."""
-        if self.conn.our_state in {h11.IDLE, h11.SEND_RESPONSE}:
+        if self.cycle is None or self.cycle.response_complete or not self.cycle.response_started:
             self.transport.write(_said(400, "this is no valid HTTP request, or its head is too large"))
         self.transport.close()
 
@@ -85,10 +85,8 @@ def _protocol(limits: Limits) -> type[asyncio.Protocol]:
     return type("Connection", (_Connection,), {"limits": limits})
 
 
-def _said(status: int, error: str, headers: list[tuple[bytes, bytes]] | None = None) -> bytes:
+def _said(status: int, error: str, *headers: str) -> bytes:
     """A response to a connection that gets no other one."""
-    content = json.dumps({"error": error}).encode()
-    speaker = h11.Connection(h11.SERVER)
-    told = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(content)), *(headers or [])]
-    parts: list[Any] = [h11.Response(status_code=status, headers=[*told, (b"connection", b"close")])]
-    return b"".join(speaker.send(part) or b"" for part in [*parts, h11.Data(data=content), h11.EndOfMessage()])
+    content = json.dumps({"error": error})
+    told = ["content-type: application/json", f"content-length: {len(content)}", *headers, "connection: close"]
+    return "\r\n".join([f"HTTP/1.1 {status} {HTTPStatus(status).phrase}", *told, "", content]).encode()
