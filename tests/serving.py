@@ -18,17 +18,18 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
+from drw_hf.serving import Limits
+from drw_hf.serving.connections import server_config
 from drw_hf.serving.running import address_of, listen
 
 TESTS = Path(__file__).parent
 
 
 @contextlib.contextmanager
-def served(app):
+def served(app, limits=None):
     """The app at an address of this machine, until the context ends."""
     with listen("127.0.0.1", 0) as listening:
-        config = uvicorn.Config(app, access_log=False, log_config=None, lifespan="on", ws="none")
-        server = uvicorn.Server(config)
+        server = uvicorn.Server(server_config(app, limits or Limits()))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
         thread.start()
         try:

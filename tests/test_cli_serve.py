@@ -7,23 +7,27 @@ import os
 import signal
 import stat
 import subprocess
+import sys
 import threading
 import time
+from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from huggingface_hub import InferenceClient, constants
 from typer.testing import CliRunner
 
-from drw_hf import KeyRing, QueryLog, WatermarkedModelForSequenceClassification, WatermarkKey
+from drw_hf import KeyRing, QueryLog, WatermarkKey, detect, identify
 from drw_hf.asking import merge_logs
 from drw_hf.cli.main import app
 from drw_hf.errors import WrongPassphraseError
 from drw_hf.serving import Limits
+from drw_hf.serving.running import listen
 from drw_hf.serving.settings import ServiceSecrets, ServiceSettings, hand_over, take_over
 from needles import leaks_in
 from serving import Command, ask, serving
-from small_models import make_key, make_model, make_tokenizer
+from small_models import WORDS, make_key, make_lively, make_model, make_tokenizer
 
 SETTINGS = {"mark": "tilt", "strength": 0.7, "temperature": 1.0}
 TEXTS = ["the film was very good", "we hated the slow ending", "a truly moving story with a great cast", "dull"]
@@ -84,6 +88,54 @@ def test_one_process_serves_logs_and_ends_in_order(place, key, tmp_path, monkeyp
     assert not leaks_in(key, everything)
     for _, content in everything:
         assert PASSPHRASE.encode() not in content and b"the token of all" not in content
+
+
+def test_a_student_of_the_service_is_found_from_its_log_alone_and_the_customer_is_named(tmp_path, monkeypatch):
+    """The whole story, every part of it real: the service, the client that asks it, the training, the log."""
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    tokenizer, rng = make_tokenizer(), np.random.default_rng(3)
+    texts = [" ".join(rng.choice(WORDS, 6)) for _ in range(1800)]
+    model = make_lively(make_model(), tokenizer, texts[:400], spread=1.5)
+    ring = KeyRing(make_key(model, tokenizer, **{**SETTINGS, "strength": 0.5}), secret=bytes(range(32)))
+    for part in (model, tokenizer):
+        part.save_pretrained(tmp_path / "my-classifier")
+    ring.save_pretrained(tmp_path / "my-ring")
+    with serving(tmp_path, "my-classifier", "--ring", "my-ring", "--log", "my-log") as service:
+        for first in range(0, 500, 100):
+            assert ask(service.address, {"inputs": texts[first : first + 100]}, token=ring.token_for("ann"))[0] == 200
+        eve = InferenceClient(model=service.address, token=ring.token_for("eve"))
+        with concurrent.futures.ThreadPoolExecutor(8) as pool:
+            answers = list(pool.map(eve.text_classification, texts[500:]))
+        service.end()
+    scores = [{one.label: one.score for one in answer} for answer in answers]
+    student = train(
+        make_model(seed=8, sharp=False),
+        tokenizer,
+        {text: [its["negative"], its["positive"]] for text, its in zip(texts[500:], scores, strict=True)},
+    )
+    asking = {"victim": model, "tokenizer": tokenizer, "progress": False, "cache_dir": tmp_path / "cache"}
+    log = QueryLog(tmp_path / "my-log")
+    assert detect(student, logged=log, key=ring.key_for("eve"), **asking).verdict == "detected"
+    assert detect(student, logged=log, key=ring.key_for("ann"), **asking).verdict != "detected"
+    assert identify(student, logged=log, ring=ring, **asking).leakers == ("eve",)
+
+
+def train(student, tokenizer, told, epochs=12):
+    """A student of the answers that somebody was told."""
+    batch, wanted = (
+        tokenizer(list(told), return_tensors="pt", padding=True),
+        torch.tensor(list(told.values())),
+    )
+    optimizer, order = torch.optim.AdamW(student.parameters(), lr=3e-3), torch.Generator().manual_seed(0)
+    student.train()
+    for _ in range(epochs):
+        for rows in torch.randperm(len(wanted), generator=order).split(64):
+            logits = student(**{name: value[rows] for name, value in batch.items()}).logits
+            loss = -(wanted[rows].float() * logits.log_softmax(-1)).sum(-1).mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+    return student.eval()
 
 
 class Clients:
@@ -187,61 +239,39 @@ def test_after_kill_9_every_answer_that_was_given_is_in_the_log(place, ring, tmp
     assert log.check().chains == 3
 
 
-def memory_of(pid):
-    """Resident memory in MiB."""
-    with open(f"/proc/{pid}/status") as file:
-        return next(int(line.split()[1]) for line in file if line.startswith("VmRSS")) / 1024
+@pytest.mark.slow
+def test_20_000_requests_of_64_clients_and_200_users_mix_nothing_up_and_lose_nothing(tmp_path):
+    """`python -m tests.bench --only load`, in which a process is killed half-way, with its figures elsewhere."""
+    found = tmp_path / "bench.json"
+    command = [sys.executable, "-W", "ignore", "-m", "tests.bench", "--only", "load", "--output", found]
+    subprocess.run(command, cwd=Path(__file__).parents[1], check=True, timeout=900)
+    (row,) = json.loads(found.read_text())["results"]
+    print(row)
+    assert row["requests"] >= 20_000 and row["ratio"] < row["limit"]
+    assert (row["clients"], row["users"]) == (64, 200)
+    assert (row["lost"], row["doubled"], row["mixed_up"]) == (0, 0, 0)
 
 
 @pytest.mark.slow
-def test_20_000_requests_of_64_clients_and_200_users_mix_nothing_up_and_lose_nothing(place, ring, tmp_path):
-    log, n_requests, n_users = QueryLog(tmp_path / "log"), 20_000, 200
-    tokens = {f"user {n}": ring.token_for(f"user {n}") for n in range(n_users)}
-    with serving(place, "my-classifier", "--ring", "my-ring", "--log", log.folder) as service:
-        given, memory, start = {}, [], time.monotonic()
-
-        def one(n):
-            user = f"user {n * 7919 % n_users}"
-            text = f"{TEXTS[n % 4]} {n}"
-            status, _, answer = ask(service.address, {"inputs": text}, token=tokens[user])
-            given[text] = (user, status, answer)
-            if n % 2000 == 1999:
-                memory.append(memory_of(service.process.pid))
-
-        with concurrent.futures.ThreadPoolExecutor(64) as pool:
-            list(pool.map(one, range(n_requests)))
-        seconds = time.monotonic() - start
-    lines = list(log.lines())
-    assert len(lines) == n_requests == len({line.text for line in lines})
-    commitments = {user: ring.key_for(user).commitment() for user in tokens}
-    for line in lines:
-        user, status, (answer,) = given[line.text]
-        assert (line.user, line.key, status) == (user, commitments[user], 200)
-        scores = {one["label"]: one["score"] for one in answer}
-        assert line.answered == [scores["negative"], scores["positive"]]
-    # Each got the answer that their own key gives, and those of two users differ.
-    tokenizer = make_tokenizer()
-    victim = WatermarkedModelForSequenceClassification.from_model(make_model(), key=ring)
-    expected = {}
-    for text in TEXTS:
-        batch = tokenizer([text + " 7"] * n_users, return_tensors="pt")  # all numbers are unknown to the tokenizer
-        with torch.no_grad():
-            its = victim(**batch, user=list(tokens)).logits.softmax(-1)[:, 0].tolist()
-        expected |= {(text, user): score for user, score in zip(tokens, its, strict=True)}
-        assert len({round(score, 3) for score in its}) > n_users / 4
-    for line in lines:
-        assert abs(line.answered[0] - expected[line.text.rpartition(" ")[0], line.user]) < 2e-3
-    print(f"{n_requests / seconds:.0f} requests per second; memory {[round(one) for one in memory]} MiB")
-    assert max(memory[2:]) < memory[1] * 1.1 + 20
+def test_a_worker_whose_parent_is_gone_before_it_began_ends_at_once(place):
+    """As where the service is killed while its workers still load the model."""
+    settings = ServiceSettings(model=str(place / "my-classifier"))
+    with listen("127.0.0.1", 0) as listening, open(os.devnull, "wb") as ready, subprocess.Popen(["true"]) as gone:
+        gone.wait()
+        passed = (listening.fileno(), ready.fileno())
+        file = hand_over(settings, ServiceSecrets(), (str(place / "my-ring"), ""), [*passed, 0, 1, gone.pid])
+        command = [sys.executable, "-W", "ignore", "-m", "drw_hf.serving.worker", str(file)]
+        with subprocess.Popen(command, pass_fds=passed) as worker:
+            assert worker.wait(120) == -signal.SIGTERM
 
 
 def test_what_a_worker_gets_is_its_owners_alone_and_gone_when_it_is_read(place, ring):
     settings = ServiceSettings(model="my-classifier", log="my-log", limits=Limits(queue=7))
     secrets = ServiceSecrets(None, "the api token", "the admin token")
-    path = hand_over(settings, secrets, (str(place / "my-ring"), ""), [3, 4, 0, 2])
+    path = hand_over(settings, secrets, (str(place / "my-ring"), ""), [3, 4, 0, 2, 7])
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     found, told, key, descriptors = take_over(path)
-    assert (found, told, key, descriptors) == (settings, secrets, ring, [3, 4, 0, 2]) and not path.exists()
+    assert (found, told, key, descriptors) == (settings, secrets, ring, [3, 4, 0, 2, 7]) and not path.exists()
     assert "the api token" not in repr(secrets)
     sealed = hand_over(settings, ServiceSecrets("wrong"), (str(place / "my-key"), ""), [])
     with pytest.raises(WrongPassphraseError):

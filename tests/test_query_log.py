@@ -4,6 +4,7 @@ import datetime
 import json
 import os
 import resource
+import shutil
 import signal
 import stat
 import subprocess
@@ -227,7 +228,8 @@ def test_on_a_full_disk_nothing_is_acknowledged_and_afterwards_all_goes_on(tmp_p
             full_disk(before)
         writer.append(some(["after"])).result()
     assert [line.text for line in QueryLog(folder).lines()] == ["before", "after"]
-    assert QueryLog(folder).check().unfinished == [] and all(path.stat().st_size for path in files(folder))
+    assert QueryLog(folder).check().unfinished == []
+    assert len(files(folder)) == 1, "an attempt that failed leaves no file behind"
 
 
 def test_a_folder_that_cannot_be_written_is_refused_at_once(tmp_path, key):
@@ -262,6 +264,54 @@ def test_when_the_clock_goes_back_lines_stay_in_order(tmp_path, key, clock):
         clock.on("2026-10-31")
         writer.append(some(["two"])).result()
     assert [line.text for line in QueryLog(tmp_path / "log").lines()] == ["one", "two"]
+
+
+def test_when_the_clock_goes_back_a_file_that_is_full_is_followed_by_no_earlier_one(tmp_path, key, clock):
+    clock.on("2026-11-03")
+    with QueryLog(tmp_path / "log").writer(key, label_kind="hard", largest_file=1) as writer:
+        for n, day in enumerate(("2026-11-03", "2026-11-01", "2026-11-02", "2026-11-04")):
+            clock.on(day)
+            writer.append(some([f"text {n}"])).result()
+    moments = [line.at for line in QueryLog(tmp_path / "log").lines()]
+    assert moments == sorted(moments) and {at[:10] for at in moments} == {"2026-11-03", "2026-11-04"}
+
+
+def test_the_names_of_a_new_log_are_on_the_disk_too(tmp_path, key, monkeypatch):
+    synced, fsync = [], os.fsync
+
+    def note(descriptor):
+        synced.append(os.readlink(f"/proc/self/fd/{descriptor}"))
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", note)
+    write(tmp_path / "logs" / "one", key, some())
+    assert {str(tmp_path), str(tmp_path / "logs"), str(tmp_path / "logs" / "one")} <= set(synced)
+
+
+def test_a_run_that_was_killed_as_it_began_a_file_still_has_its_place_in_the_next_one(tmp_path, key):
+    log = write(tmp_path / "log", key, some(), largest_file=1)
+    before = files(log.folder)[-1]
+    torn = log.folder / before.name.replace("00004", "00005")
+    assert torn != before
+    torn.write_bytes(b'{"torn')
+    write(log.folder, key, some(["the next run"]))
+    assert log.check().lines == 4
+    torn.unlink()
+    before.unlink()
+    with pytest.raises(QueryLogError, match="the end was cut off"):
+        log.check()
+
+
+def test_what_is_no_file_or_cannot_be_read_is_said_to_be_so(tmp_path, key):
+    log = write(tmp_path / "log", key, some())
+    pipe = log.folder / f"{'0' * 32}-00001.jsonl"
+    os.mkfifo(pipe)
+    with pytest.raises(QueryLogError, match="is no file"):
+        log.check()
+    pipe.unlink()
+    pipe.symlink_to(tmp_path / "nowhere")
+    with pytest.raises(QueryLogError, match=r"cannot read .*No such file"):
+        list(log.lines())
 
 
 # -- nothing is changed unseen
@@ -513,6 +563,28 @@ def test_replicas_logs_are_put_together_and_say_all_that_each_said(tmp_path, rin
     assert merge_logs(tmp_path / "both", [one.folder, other.folder]) == 1
     assert merge_logs(tmp_path / "both", [one.folder]) == 0
     assert both.check().lines == 5
+
+
+def test_a_service_goes_on_writing_to_a_log_into_which_others_are_put(tmp_path, key, monkeypatch):
+    log, other = QueryLog(tmp_path / "log"), write(tmp_path / "other", key, some(["from the other"]))
+    take = log_days._take
+    with log.writer(key, label_kind="hard") as writer:
+        writer.append(some(["before"])).result()
+
+        def late(*args):
+            if len(list(log.lines())) == 1:
+                writer.append(some(["meanwhile"])).result()
+            take(*args)
+
+        monkeypatch.setattr(log_days, "_take", late)
+        assert merge_logs(log.folder, [other.folder]) == 1
+        monkeypatch.setattr(log_days, "_take", take)
+        writer.append(some(["afterwards"])).result()
+        shutil.copytree(log.folder, tmp_path / "copy")
+        redact_log(tmp_path / "copy")
+        with pytest.raises(QueryLogError, match="still writing"):  # texts were taken out of the copy
+            merge_logs(log.folder, [tmp_path / "copy"])
+    assert sorted(line.text for line in log.lines()) == ["afterwards", "before", "from the other", "meanwhile"]
 
 
 def test_days_that_were_removed_in_one_replica_stay_removed(tmp_path, key, clock):

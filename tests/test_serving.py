@@ -2,8 +2,10 @@
 
 import asyncio
 import concurrent.futures
+import http.client
 import json
 import logging
+import re
 import resource
 import signal
 import socket
@@ -18,19 +20,19 @@ from huggingface_hub.errors import HfHubHTTPError
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from drw_hf import KeyRing, QueryLog, detect, identify
+from drw_hf import KeyRing, QueryLog, detect
 from drw_hf.errors import (
     InvalidInputError,
     KeyMismatchError,
     LogNotWrittenError,
     UnsupportedModelError,
 )
-from drw_hf.serving import Limits, create_app
+from drw_hf.serving import Limits, connections, create_app
 from drw_hf.serving.batching import Batcher, QueueFullError
 from drw_hf.serving.metrics import Metrics, metrics_on
 from needles import leaks_in
 from serving import ask, served
-from small_models import AUTO, WORDS, make_key, make_lively, make_model, make_tokenizer
+from small_models import AUTO, WORDS, make_key, make_model, make_tokenizer
 
 CLASSIFIER, TAGGER = "sequence-classification", "token-classification"
 TEXTS = ["the film was very good", "we hated the slow ending", "a truly moving story with a great cast", "dull"]
@@ -164,6 +166,23 @@ def test_texts_pairs_and_batches_as_text_embeddings_inference_takes_them(ring_se
         np.testing.assert_allclose(as_scores(answer), marked, atol=2e-3)
 
 
+def test_what_text_embeddings_inference_may_not_cut_is_refused_where_it_is_too_long(ring_service):
+    """`"truncate": false` is what its own documentation sends."""
+    address, victim, _, log = ring_service
+    token = victim.key.token_for("whole")
+
+    def predict(inputs):
+        body = {"inputs": inputs, "truncate": False, "raw_scores": False}
+        return ask(address, body, path="/predict", token=token)
+
+    just, pair = " ".join(["film"] * 62), [" ".join(["film"] * 31), " ".join(["film"] * 30)]
+    assert [predict(inputs)[0] for inputs in (just, pair, [["dull"], pair])] == [200] * 3
+    for inputs in (just + " film", [pair[0], pair[1] + " film"], [["dull"], [just + " film"]]):
+        status, _, answer = predict(inputs)
+        assert status == 413 and "more than the 64 tokens" in answer["error"]
+    assert len(list(log.select(user="whole").lines())) == 4
+
+
 def test_hard_answers_say_one_label(open_service):
     address, victim, tokenizer = open_service
     for text, marked in zip(TEXTS, answers_of(victim, tokenizer, TEXTS), strict=True):
@@ -193,7 +212,15 @@ def test_health_and_info_are_open_and_hold_nothing_but_public_names(ring_service
 
 
 @pytest.mark.parametrize(
-    ("path", "method"), [("/nothing", "GET"), ("/", "GET"), ("/predict", "PUT"), ("/docs", "GET")]
+    ("path", "method"),
+    [
+        ("/nothing", "GET"),
+        ("/", "GET"),
+        ("/predict", "PUT"),
+        ("/docs", "GET"),
+        ("/health/", "GET"),
+        ("/predict/", "POST"),
+    ],
 )
 def test_what_is_not_there_is_said_as_json(open_service, path, method):
     status, _, answer = ask(open_service[0], None, path, method=method)
@@ -290,7 +317,7 @@ def test_no_parameter_reaches_the_mark_and_refused_ones_are_named(ring_service, 
 
 
 @pytest.mark.parametrize(
-    "given", [{"raw_scores": True}, {"truncate": False}, {"truncation_direction": "Left"}, {"x": 1}]
+    "given", [{"raw_scores": True}, {"truncate": "no"}, {"truncate": None}, {"truncation_direction": "Left"}, {"x": 1}]
 )
 def test_neither_does_one_of_text_embeddings_inference(ring_service, given):
     address, victim, _, _ = ring_service
@@ -404,6 +431,142 @@ def test_a_slow_request_is_ended(caplog):
         with socket.create_connection((host, int(port)), timeout=20) as line:
             line.sendall(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 500\r\n\r\n{")
             assert line.recv(4096).startswith(b"HTTP/1.1 408")
+
+
+def lines_to(address, n=1):
+    """Connections that were opened and say nothing yet."""
+    host, port = address.removeprefix("http://").split(":")
+    return [socket.create_connection((host, int(port)), timeout=20) for _ in range(n)]
+
+
+def until_closed(line):
+    """All that comes, up to the end."""
+    with line:
+        parts = []
+        try:
+            while part := line.recv(65536):
+                parts.append(part)
+        except ConnectionResetError:
+            pass
+        return b"".join(parts)
+
+
+SLOW = {
+    "says nothing": (b"", b""),
+    "stops within the head": (b"POST / HTTP/1.1\r\nHost: x\r\nX-Slow: ", b"a"),
+    "goes on with a body after its answer": (
+        b"POST / HTTP/1.1\r\nHost: x\r\nContent-Encoding: gzip\r\nContent-Length: 5000\r\n\r\n",
+        b"a",
+    ),
+    "begins another request and stops": (b"GET /health HTTP/1.1\r\nHost: x\r\n\r\nGET /he", b"a"),
+}
+
+
+@pytest.mark.parametrize("what", SLOW)
+def test_a_client_that_takes_for_ever_is_hung_up_on(monkeypatch, what):
+    """However often it sends another byte."""
+    monkeypatch.setattr(connections, "_HEAD", 0.5)
+    begun, more = SLOW[what]
+    with served(create_app(*victim_of())) as address:
+        (line,) = lines_to(address)
+        line.sendall(begun)
+        start = time.monotonic()
+        with line:
+            line.settimeout(0.1)
+            while time.monotonic() < start + 15:
+                try:
+                    line.sendall(more)
+                    if not line.recv(65536):
+                        break
+                except TimeoutError:
+                    continue
+                except OSError:
+                    break
+        assert time.monotonic() < start + 5
+        assert ask(address, {"inputs": "dull"})[0] == 200
+
+
+def test_an_answer_does_not_wait_for_the_client_to_acknowledge_its_head(open_service):
+    """Head and body are two writes; where the second waits (Nagle's algorithm), 40 ms go by for each answer."""
+    host, port = open_service[0].removeprefix("http://").split(":")
+    line, seconds = http.client.HTTPConnection(host, int(port), timeout=20), []
+    for _ in range(41):
+        start = time.perf_counter()
+        line.request("GET", "/health")
+        line.getresponse().read()
+        seconds.append(time.perf_counter() - start)
+    line.close()
+    assert np.median(seconds) < 0.03
+
+
+def test_beyond_the_connections_that_may_be_open_others_are_told_to_come_again():
+    limits = Limits(connections=4)
+    with served(create_app(*victim_of(), limits=limits), limits) as address:
+        held = lines_to(address, 4)
+        (line,) = lines_to(address)
+        told = until_closed(line)
+        assert told.startswith(b"HTTP/1.1 503") and b"retry-after: 1" in told.lower()
+        assert json.loads(told.split(b"\r\n\r\n")[1]) == {"error": "too many connections are open; come again soon"}
+        held.pop().close()
+        end = time.monotonic() + 10
+        while (status := ask(address, {"inputs": "dull"})[0]) == 503 and time.monotonic() < end:
+            time.sleep(0.01)
+        assert status == 200
+        [one.close() for one in held]
+
+
+@pytest.mark.parametrize(
+    "sent", [b"\x16\x03\x01\x00\r\n\r\n", b"GET / HTTP/1.1\r\nX: " + b"a" * 2**17, b"GET / HTTP/9\r\n\r\n"]
+)
+def test_what_is_no_http_or_has_a_huge_head_is_refused_as_json(open_service, sent):
+    (line,) = lines_to(open_service[0])
+    try:
+        line.sendall(sent)
+    except OSError:
+        pass  # it did not read to the end
+    told = until_closed(line)
+    if told:  # lost where it was closed while more came
+        assert told.startswith(b"HTTP/1.1 400") and "no valid HTTP" in json.loads(told.split(b"\r\n\r\n")[1])["error"]
+    assert ask(open_service[0], {"inputs": "dull"})[0] == 200
+
+
+def test_requests_sent_in_one_go_are_answered_in_their_order_each_to_its_own_user(ring_service):
+    address, victim, tokenizer, _ = ring_service
+    users = ["ann", "ben", "nobody", "ann"]
+    sent = b""
+    for user, text in zip(users, TEXTS, strict=True):
+        token = "drw1.x.y" if user == "nobody" else victim.key.token_for(user)
+        body = json.dumps({"inputs": text}).encode()
+        head = f"POST / HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\nContent-Length: {len(body)}\r\n"
+        head += "Connection: close\r\n" if text == TEXTS[-1] else ""
+        sent += head.encode() + b"\r\n" + body
+    (line,) = lines_to(address)
+    line.sendall(sent)
+    answers, told = [], until_closed(line)
+    while told:
+        head, _, rest = told.partition(b"\r\n\r\n")
+        size = int(re.search(rb"content-length: (\d+)", head.lower())[1])
+        answers.append((int(head.split()[1]), json.loads(rest[:size])))
+        told = rest[size:]
+    assert [status for status, _ in answers] == [200, 200, 401, 200]
+    for user, text, (status, answer) in zip(users, TEXTS, answers, strict=True):
+        if status == 200:
+            expected = answers_of(victim, tokenizer, [text], user)[0]
+            np.testing.assert_allclose(as_scores(answer[0]), expected, atol=2e-3)
+
+
+def test_a_text_to_which_the_model_has_no_numbers_is_not_answered_nor_logged(tmp_path, caplog):
+    """NaN in the log would make all of it unreadable; and whoever asks beside it is not let down."""
+    model, tokenizer = make_model(), make_tokenizer()
+    with torch.no_grad():
+        model.bert.embeddings.word_embeddings.weight[tokenizer.convert_tokens_to_ids("awful")] = float("nan")
+    victim = AUTO[CLASSIFIER][1].from_model(model, key=make_key(model, tokenizer, **SETTINGS))
+    with served(create_app(victim, tokenizer, log=tmp_path / "log")) as address:
+        assert ask(address, {"inputs": ["dull", "awful"]})[0] == 500
+        with concurrent.futures.ThreadPoolExecutor(8) as pool:
+            statuses = list(pool.map(lambda text: ask(address, {"inputs": text})[0], ["awful", *["dull"] * 7]))
+    assert statuses == [500] + [200] * 7
+    assert [line.text for line in QueryLog(tmp_path / "log").lines()] == ["dull"] * 7
 
 
 ANYTHING = st.recursive(
@@ -661,45 +824,3 @@ def test_a_log_can_be_kept_without_texts_and_names(tmp_path):
     assert b"ann" not in content and b"film" not in content
     asked = QueryLog(tmp_path / "log").asked_under(victim.key.key_for("ann"), TEXTS[:1])
     assert asked.questions == TEXTS[:1]
-
-
-# -- the whole story
-
-
-def test_a_student_of_the_service_is_found_from_its_log_alone_and_the_customer_is_named(tmp_path):
-    tokenizer, rng = make_tokenizer(), np.random.default_rng(3)
-    texts = [" ".join(rng.choice(WORDS, 6)) for _ in range(1800)]
-    model = make_lively(make_model(), tokenizer, texts[:400], spread=1.5)
-    ring = KeyRing(make_key(model, tokenizer, **{**SETTINGS, "strength": 0.5}), secret=bytes(range(32)))
-    victim = AUTO[CLASSIFIER][1].from_model(model, key=ring)
-    told = {}
-    with served(create_app(victim, tokenizer, log=tmp_path / "log")) as address:
-        for user, its in (("ann", texts[:500]), ("eve", texts[500:])):
-            for first in range(0, len(its), 100):
-                part = its[first : first + 100]
-                answers = ask(address, {"inputs": part}, token=ring.token_for(user))[2]
-                told |= dict(zip(part, map(as_scores, answers), strict=True)) if user == "eve" else {}
-    student = train(make_model(seed=8, sharp=False), tokenizer, told)
-    asking = {"victim": model, "tokenizer": tokenizer, "progress": False, "cache_dir": tmp_path / "cache"}
-    log = QueryLog(tmp_path / "log")
-    assert detect(student, logged=log, key=ring.key_for("eve"), **asking).verdict == "detected"
-    assert detect(student, logged=log, key=ring.key_for("ann"), **asking).verdict != "detected"
-    assert identify(student, logged=log, ring=ring, **asking).leakers == ("eve",)
-
-
-def train(student, tokenizer, told, epochs=12):
-    """A student of the answers that somebody was told."""
-    batch, wanted = (
-        tokenizer(list(told), return_tensors="pt", padding=True),
-        torch.tensor(np.array(list(told.values()))),
-    )
-    optimizer, order = torch.optim.AdamW(student.parameters(), lr=3e-3), torch.Generator().manual_seed(0)
-    student.train()
-    for _ in range(epochs):
-        for rows in torch.randperm(len(wanted), generator=order).split(64):
-            logits = student(**{name: value[rows] for name, value in batch.items()}).logits
-            loss = -(wanted[rows].float() * logits.log_softmax(-1)).sum(-1).mean()
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-    return student.eval()

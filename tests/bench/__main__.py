@@ -17,6 +17,7 @@ import drw_hf
 from .detection import bench_probing, bench_test, check_accuracy
 from .extraction import bench_epoch, bench_labelling, bench_steps
 from .identify import bench_identify
+from .load import bench_load
 from .measure import Row
 from .protection import BATCH, LENGTH, bench_forward, bench_import, bench_key, bench_small_batches
 from .psnr import bench_psnr
@@ -39,13 +40,15 @@ def measure(part: str, rounds: int) -> list[Row]:
     if part == "identify":
         return bench_identify()
     if part == "serve":
-        return bench_serving(few // 2)
+        return bench_serving(rounds)
+    if part == "load":
+        return bench_load(200 * rounds)
     return check_accuracy(1000)
 
 
 def main() -> None:
     """Measure, print, write."""
-    parts = ["protect", "small", "extract", "detect", "identify", "serve", "accuracy"]
+    parts = ["protect", "small", "extract", "detect", "identify", "serve", "load", "accuracy"]
     parser = argparse.ArgumentParser(description=__doc__, prog="python -m tests.bench")
     parser.add_argument("--only", choices=parts, nargs="*", default=parts, help="measure these parts alone")
     parser.add_argument("--rounds", type=int, default=100, help="rounds of the forward bench (default: 100)")
@@ -93,11 +96,20 @@ def missed(row: Row) -> str:
 
 def spread(row: Row) -> str:
     """The quartiles of a ratio within a call, and of the same two calls side by side."""
-    if "p50_ratio" in row:
-        times = ", ".join(
-            f"p{share} {row[f'p{share}_ratio']:.3f} ({row[f'p{share}_ms']:.1f} ms)" for share in (50, 99)
+    if "lost" in row:
+        return (
+            f"{row['requests']:,} requests of {row['clients']} clients and {row['users']} users, {row['rate']:.0f} "
+            f"per second, a process killed in between: {row['lost']} answers lost, {row['doubled']} lines doubled, "
+            f"{row['mixed_up']} users mixed up; {row['memory']:.0f} MiB"
         )
-        return f"{row['rate']:.0f} over {row['under_rate']:.0f} per second; {times}"
+    if "p50_ms" in row:
+        return f"{row['p50_ms']:.2f} over {row['under_p50_ms']:.2f} ms"
+    if "p99_ms" in row:
+        times = f"{row['rate']:.0f} over {row['under_rate']:.0f} per second; p99 {row['p99_ms']:.1f} ms"
+        times += f" ({row['p99_ratio']:.3f})"
+        if "sync_share" not in row:
+            return times
+        return f"{times}; fsync {row['sync_ms']:.1f} ms each, {100 * row['sync_share']:.0f} % of the time"
     if "ratio_quartiles" not in row:
         return ""
     low, _, high = row["ratio_quartiles"]

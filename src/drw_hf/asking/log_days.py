@@ -19,7 +19,7 @@ from ..keys.files import fcntl, write_atomically
 from ..reading.files import LARGEST_DOCUMENT, parse_json, read_within
 from .log_lines import PRIVATE, as_line
 from .log_reading import DAYS, Tail, chains_of
-from .log_writer import sync_folder
+from .log_writer import make_folder, sync_folder
 
 _FORMAT, _VERSION = "drw-query-log-day", 1
 _LEAF, _ROOT = b"\x00drw-hf query log leaf v1", b"drw-hf query log day v1"
@@ -275,11 +275,14 @@ def merge_logs(folder: str | os.PathLike[str], others: Iterable[str | os.PathLik
     """Put the logs of replicas together in a folder; returns how many files were added or grew.
 
     Chains stay as they are: their files are copied, each checked first. A file that is in two logs must say the same
-    in both, as far as the shorter one goes; two histories of one chain are refused.
+    in both, as far as the shorter one goes; two histories of one chain are refused. A service may go on writing to any
+    of the logs.
     """
     folder = Path(folder)
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_folder(folder)
     wanted: dict[Path, bytes] = {}
+    there: dict[Path, bytes] = {}  # what stands in the folder already: nothing of it is written again
+    sizes = {path: path.stat().st_size for path in folder.glob("*.jsonl")}
     for other in [folder, *map(Path, others)]:
         days = {path.name: path.read_bytes() for path in sorted((other / DAYS).glob("*.json"))}
         tails = expired_tails(other)
@@ -293,12 +296,15 @@ def merge_logs(folder: str | os.PathLike[str], others: Iterable[str | os.PathLik
             known = parse_json(wanted.get(folder / DAYS / name, b"{}")) or {}
             if known.get("expired_at") is None:  # what is gone in one of the logs may be gone in all
                 wanted[folder / DAYS / name] = content
-    n_taken = 0
-    for path, content in wanted.items():
-        if not path.exists() or path.read_bytes() != content:
+        if other is folder:
+            there = dict(wanted)
+    new = {path: content for path, content in wanted.items() if there.get(path) != content}
+    with contextlib.ExitStack() as stack:
+        for path in new.keys() & sizes.keys():  # what a service is adding meanwhile would go with the file
+            stack.enter_context(_unused(path, sizes[path]))
+        for path, content in new.items():
             write_atomically(path, content)
-            n_taken += path.parent == folder
-    return n_taken
+    return sum(path.parent == folder for path in new)
 
 
 # -- inside

@@ -133,6 +133,13 @@ class Served(NamedTuple):
     user: str | None = None
 
 
+class Who(NamedTuple):
+    """A user in a line: the nonce, which may be taken out, and the digest."""
+
+    nonce: str
+    digest: str
+
+
 _TYPES: dict[str, Any] = {
     "n": int,
     "at": str,
@@ -190,16 +197,22 @@ def now() -> str:
     return datetime.now(UTC).isoformat(timespec="microseconds")
 
 
-def document_of(served: Served, key: LogKey, n: int, at: str, before: str) -> dict[str, Any]:
-    """A line for what was served, with its link."""
+def who_of(user: str | None, key: LogKey) -> Who:
+    """What a user's lines say of the user: the same in each."""
+    nonce = nonce_of(key, user)
+    return Who(nonce, who_digest(nonce, user))
+
+
+def document_of(served: Served, key: LogKey, n: int, at: str, before: str, who: Who | None = None) -> dict[str, Any]:
+    """A line for what was served, with its link; ``who`` is what :func:`who_of` made for this user before."""
     text, user = served.text, served.user
-    of_text, of_user = nonce_of(key, text), nonce_of(key, user)
+    of_text, (of_user, digest) = nonce_of(key, text), who or who_of(user, key)
     document: dict[str, Any] = {
         "n": n,
         "at": at,
         "key": key.commitment,
         "asked": asked_digest(of_text, text),
-        "who": who_digest(of_user, user),
+        "who": digest,
         "answered": served.answered,
     }
     document["link"] = link_of(before, document)

@@ -1,11 +1,13 @@
 """Reading a query log: its chains, their files and lines, each checked as it is read."""
 
+import contextlib
 import dataclasses
 import json
 import os
+import stat
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 from ..errors import QueryLogError
 from ..reading.files import parse_json
@@ -96,7 +98,7 @@ def chains_of(folder: Path, expired: dict[str, dict[int, Tail]] | None = None) -
 
 def first_header(chain: Chain) -> dict[str, Any]:
     """The first line that is left of a chain, as it stands there; empty where it is none."""
-    with open(chain.files[min(chain.files)], "rb") as file:
+    with _opened(chain.files[min(chain.files)]) as file:
         header = parse_json(file.readline(LARGEST_LINE))
     whole = isinstance(header, dict) and isinstance(header.get("after"), list)
     return header if whole and all(map(is_reference, header["after"])) else {}
@@ -107,15 +109,17 @@ def last_links(folder: Path) -> list[list[Any]]:
     ends, named = {}, set()
     for chain in chains_of(folder).values():
         named |= {(one[0], one[1]) for one in first_header(chain).get("after", ())}
-        end = _last_line(chain.files[max(chain.files)])
-        if isinstance(end, dict) and type(end.get("n")) is int and isinstance(end.get("link"), str):
-            ends[chain.name] = Tail(end["n"], end["link"])
+        for number in sorted(chain.files, reverse=True):  # a crash may have torn the header of the last one
+            end = _last_line(chain.files[number])
+            if isinstance(end, dict) and type(end.get("n")) is int and isinstance(end.get("link"), str):
+                ends[chain.name] = Tail(end["n"], end["link"])
+                break
     return [[name, end.n, end.link] for name, end in ends.items() if (name, end.n) not in named]
 
 
 def _last_line(path: Path) -> Any:
     """The last line that was written to its end."""
-    with open(path, "rb") as file:
+    with _opened(path) as file:
         end = file.seek(0, os.SEEK_END)
         content, start = b"", end
         while start and content.count(b"\n") < 2 and end - start < LARGEST_LINE:
@@ -130,7 +134,7 @@ def _read_file(
     path: Path, chain: str, number: int, before: Tail, is_last: bool, torn: list[Path] | None
 ) -> Iterator[tuple[Read, Tail]]:
     n, link, header = before.n, before.link, None
-    with open(path, "rb") as file:
+    with _opened(path) as file:
         while content := file.readline(LARGEST_LINE + 1):
             n += 1
             where = f"line {n} of {path.name}"
@@ -167,6 +171,23 @@ def _read_file(
             yield Read(document, header, line), Tail(n, link)
     if header is None and not is_last:
         raise QueryLogError(f"{path} is empty; restore it from a backup")
+
+
+@contextlib.contextmanager
+def _opened(path: Path) -> Iterator[BinaryIO]:
+    """A file of a log, to be read."""
+    try:
+        # What is no file, such as a pipe, would never come to an end.
+        file = open(path, "rb", opener=lambda name, flags: os.open(name, flags | getattr(os, "O_NONBLOCK", 0)))
+    except OSError as error:
+        raise QueryLogError(
+            f"cannot read {path}: {error.strerror or type(error).__name__}; if it was removed meanwhile (drw-hf log "
+            "expire), try again; else make it readable for yourself"
+        ) from None
+    with file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise QueryLogError(f"{path} is no file, and no drw_hf put it into the log; take it away")
+        yield file
 
 
 def _parsed(content: bytes, where: str) -> Any:

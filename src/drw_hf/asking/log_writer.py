@@ -5,6 +5,7 @@ import functools
 import os
 import secrets
 import threading
+import time
 from collections.abc import Sequence
 from concurrent.futures import Future
 from pathlib import Path
@@ -18,11 +19,38 @@ from ..keys.frames import forgets_locals
 from ..keys.key import WatermarkKey
 from ..keys.ring import KeyRing
 from ..reading.files import MEBIBYTE
-from .log_lines import BEGINNING, FORMAT, PRIVATE, VERSION, LogKey, Served, as_line, document_of, link_of, now
+from .log_lines import (
+    BEGINNING,
+    FORMAT,
+    PRIVATE,
+    VERSION,
+    LogKey,
+    Served,
+    Who,
+    as_line,
+    document_of,
+    link_of,
+    now,
+    who_of,
+)
 from .log_reading import last_links
 
 LARGEST_FILE = 64 * MEBIBYTE
+_ROOM = 2**14  # bytes: what is tried where somebody asks whether the log can be written
 _USERS_KEPT = 10_000  # of whom commitment and nonce key stay at hand: some 200 bytes each
+
+
+Entry = tuple[Served, LogKey, Who]
+
+
+class _Batch:
+    """What is written together, and the future of all who wait for it."""
+
+    def __init__(self) -> None:
+        self.entries: list[Entry] = []
+        self.is_wanted = False
+        self.kept: Future[None] = Future()
+        self.kept.set_running_or_notify_cancel()  # whoever gives up does so for no other
 
 
 class LogWriter:
@@ -68,23 +96,25 @@ class LogWriter:
         }
 
         @functools.lru_cache(_USERS_KEPT)
-        def key_for(user: str | None) -> LogKey:
-            if ring is not None and user is not None:
-                return LogKey.of(ring.key_for(user, self._epoch))
-            if isinstance(key, KeyRing) or user is not None:
+        def key_for(user: str | None) -> tuple[LogKey, Who]:
+            if isinstance(key, KeyRing) and user is not None:
+                log_key = LogKey.of(key.key_for(user, self._epoch))
+            elif isinstance(key, WatermarkKey) and user is None:
+                log_key = LogKey.of(key)
+            else:
                 raise InvalidInputError("with a ring every line has a user, and with a single key none has")
-            return LogKey.of(key)
+            return log_key, who_of(user, log_key)
 
         self._key_for = key_for
         self._left_out = [name for name, kept in zip(PRIVATE, (texts, users), strict=True) if not kept]
         self._largest = whole_number("largest_file", largest_file)
         self._file: _ChainFile | None = None
-        self._waiting: list[tuple[list[tuple[Served, LogKey]], Future[None]]] = []
+        self._waiting = _Batch()
         self._changed = threading.Condition()
         self._closed = False
-        self.n_written, self.n_syncs = 0, 0
+        self.n_written, self.n_syncs, self.sync_seconds = 0, 0, 0.0
         try:
-            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_folder(self.folder)
             self._file = self._new_chain()  # a folder that cannot be written is refused before anything is served
         except OSError as error:
             raise _not_written(self.folder, error) from None
@@ -93,15 +123,18 @@ class LogWriter:
 
     @forgets_locals
     def append(self, served: Sequence[Served]) -> "Future[None]":
-        """Add what was served; the future is done once it is on the disk, or has a :class:`LogNotWrittenError`."""
-        entries = [(one, self._key_for(one.user)) for one in served]
-        future: Future[None] = Future()
+        """Add what was served; the future is done once it is on the disk, or has a :class:`LogNotWrittenError`.
+
+        Whoever waits at the same time has the same future: their entries are written together. It cannot be cancelled.
+        """
+        entries = [(one, *self._key_for(one.user)) for one in served]
         with self._changed:
             if self._closed:
                 raise LogNotWrittenError(f"the writer of the log in {self.folder} is closed; make another one")
-            self._waiting.append((entries, future))
+            self._waiting.entries += entries
+            self._waiting.is_wanted = True
             self._changed.notify()
-        return future
+            return self._waiting.kept
 
     def close(self) -> None:
         """Write what is waiting, and end."""
@@ -123,33 +156,27 @@ class LogWriter:
     def _work(self) -> None:
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: self._waiting or self._closed)
-                if not self._waiting:
+                self._changed.wait_for(lambda: self._waiting.is_wanted or self._closed)
+                if not self._waiting.is_wanted:
                     return
-                batch, self._waiting = self._waiting, []
-            batch = [one for one in batch if one[1].set_running_or_notify_cancel()]  # whoever gave up is not logged
-            if not batch:
-                continue
+                batch, self._waiting = self._waiting, _Batch()
             try:
-                self._write([entry for entries, _ in batch for entry in entries])
+                self._write(batch.entries)
             except Exception as error:  # whatever it was, nobody may be answered
-                refused = _not_written(self.folder, error)
-                for _, future in batch:
-                    future.set_exception(refused)
+                batch.kept.set_exception(_not_written(self.folder, error))
             else:
-                for _, future in batch:
-                    future.set_result(None)
+                batch.kept.set_result(None)
 
-    def _write(self, entries: list[tuple[Served, LogKey]]) -> None:
-        at = now()
+    def _write(self, entries: list[Entry]) -> None:
         try:
             if self._file is None:  # the last one failed
                 self._file = self._new_chain()
+            at = max(now(), self._file.at)  # a clock that goes back moves no line before another one
             if self._file.size > self._largest or self._file.day < at[:10]:
                 self._file = self._file.followed(at, self._said)
-            self._file.add(entries, max(at, self._file.at), self._left_out)
+            self.sync_seconds += self._file.add(entries, at, self._left_out)
         except BaseException:
-            if self._file is not None:
+            if self._file is not None and not self._file.is_whole:
                 self._file.close()
                 self._file = None  # what is known of it is uncertain: the next lines begin another chain
             raise
@@ -171,6 +198,7 @@ class _ChainFile:
         self.folder, self.chain, self.number, self.day, self.at = folder, chain, number, at[:10], at
         self.path = folder / f"{chain}-{number:05d}.jsonl"
         self.n, self.link, self.size = n, link, 0
+        self.is_whole = True  # it holds what was acknowledged and nothing else, so it can be added to
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND
         self._descriptor = os.open(self.path, flags, 0o600)
         try:
@@ -199,31 +227,50 @@ class _ChainFile:
 
     def followed(self, at: str, header: dict[str, Any]) -> "_ChainFile":
         """The next file of the chain, which goes on where this one ends."""
+        self.is_whole = False  # if the next one cannot be made, nothing is added here any more
         self.close()
         return _ChainFile(self.folder, self.chain, self.number + 1, self.n, self.link, at, {**header, "after": []})
 
-    def add(self, entries: list[tuple[Served, LogKey]], at: str, left_out: Sequence[str]) -> None:
-        """Write entries, all at once, and wait until they are on the disk."""
+    def add(self, entries: list[Entry], at: str, left_out: Sequence[str]) -> float:
+        """Write entries, all at once, and wait until they are on the disk; returns how many seconds that wait took.
+
+        Of no entries it is tried whether there is room for some.
+        """
+        if not entries:
+            before = self.size
+            seconds = self._keep(b" " * _ROOM)
+            self.is_whole = False
+            os.ftruncate(self._descriptor, before)
+            self.size, self.is_whole = before, True
+            return seconds
         n, link, lines = self.n, self.link, []
-        for served, key in entries:
-            document = document_of(served, key, n + 1, at, link)
+        for served, key, who in entries:
+            document = document_of(served, key, n + 1, at, link, who)
             n, link = n + 1, document["link"]
             lines.append(as_line({name: value for name, value in document.items() if name not in left_out}))
-        self._keep(b"".join(lines))
+        seconds = self._keep(b"".join(lines))
         self.n, self.link, self.at = n, link, at
+        return seconds
 
-    def _keep(self, content: bytes) -> None:
-        size = self.size
+    def _keep(self, content: bytes) -> float:
+        view, self.is_whole = memoryview(content), False
         try:
-            view = memoryview(content)
             while view:
                 view = view[os.write(self._descriptor, view) :]
-            sync(self._descriptor)
         except BaseException:
             with contextlib.suppress(OSError):
-                os.ftruncate(self._descriptor, size)
+                os.ftruncate(self._descriptor, self.size)
+                self.is_whole = True  # as on a full disk: had each attempt a file of its own, there were thousands
             raise
-        self.size = size + len(content)
+        start = time.perf_counter()
+        try:
+            sync(self._descriptor)
+        except BaseException:  # after that nobody knows what is on the disk
+            with contextlib.suppress(OSError):
+                os.ftruncate(self._descriptor, self.size)
+            raise
+        self.size, self.is_whole = self.size + len(content), True
+        return time.perf_counter() - start
 
     def close(self) -> None:
         """Give the file back; nothing is added any more."""
@@ -235,6 +282,16 @@ class _ChainFile:
 def sync(descriptor: int) -> None:
     """Wait until a file is on the disk."""
     getattr(os, "fdatasync", os.fsync)(descriptor)
+
+
+def make_folder(folder: Path) -> None:
+    """Make the folder of a log, readable by its owner alone, so that its name survives a power cut."""
+    there = next(one for one in (folder, *folder.absolute().parents) if one.exists())
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    made = folder.absolute()
+    while made != there.absolute():
+        made = made.parent
+        sync_folder(made)
 
 
 def sync_folder(folder: Path) -> None:

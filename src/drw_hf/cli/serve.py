@@ -110,7 +110,7 @@ def serve(
 
         if workers == 1:
             app = app_from(settings, secrets, opened)
-            run_app(app, listening, started, timeout, metrics_port)
+            run_app(app, listening, started, settings.limits, metrics_port)
         else:
             Workers(workers, listening, settings, secrets, locate(name)).run(started)
     lines = [f"Ended; what was taken on at {document['address']} was answered."]

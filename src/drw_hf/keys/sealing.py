@@ -81,9 +81,12 @@ def has_lone_surrogate(text: str) -> bool:
     return not text.isascii() and any("\ud800" <= letter <= "\udfff" for letter in text)
 
 
+_CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
+
+
 def canonical(document: Mapping[str, Any]) -> bytes:
     """The one way to write a document as JSON, for digests and ciphers."""
-    return json.dumps(document, sort_keys=True, separators=(",", ":")).encode()
+    return _CANONICAL.encode(document).encode()
 
 
 def _cipher(passphrase: str, cost: int, salt: bytes) -> ChaCha20Poly1305:

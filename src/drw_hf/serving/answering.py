@@ -40,6 +40,9 @@ class Answer(NamedTuple):
     served: Served
 
 
+TOO_LONG = Answer([], Served("", []))  # said of a text that would have to be cut, and may not be
+
+
 class Answerer:
     """A protected model and its tokenizer, which answer batches of texts of different users.
 
@@ -104,7 +107,16 @@ class Answerer:
         if self._pipeline is not None:
             return [self._of_words(job, row, encoding, logits) for row, job in enumerate(jobs)]
         scores = in_json(logits.float().softmax(-1).cpu().numpy(), self._are_rounded)
-        return [self._of_text(job, its) for job, its in zip(jobs, scores, strict=True)]
+        whole = [self._is_whole(job, mask) for job, mask in zip(jobs, encoding["attention_mask"], strict=True)]
+        rows = zip(jobs, scores, whole, strict=True)
+        return [self._of_text(job, its) if is_whole else TOO_LONG for job, its, is_whole in rows]
+
+    def _is_whole(self, job: Job, mask: torch.Tensor) -> bool:
+        """Whether the text was read to its end, where that was asked for."""
+        if job.parameters.get("truncate", True) or mask.sum() < self.max_length:
+            return True
+        columns = [job.text] if isinstance(job.text, str) else job.text
+        return len(self.tokenizer(*columns, verbose=False)["input_ids"]) <= self.max_length
 
     def _of_text(self, job: Job, scores: list[float]) -> Answer:
         public = ranked(self.labels, scores, job.parameters.get("top_k"))

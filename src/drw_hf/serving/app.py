@@ -18,12 +18,13 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from .._version import __version__
+from ..asking.log_lines import Served
 from ..asking.log_writer import LogWriter
 from ..asking.query_log import QueryLog
 from ..errors import InvalidInputError, LogNotWrittenError
 from ..keys.frames import forgets_locals
 from ..keys.ring import KeyRing
-from .answering import Answer, Answerer, Job
+from .answering import TOO_LONG, Answer, Answerer, Job
 from .batching import Batcher, QueueFullError
 from .limits import Limits
 from .metrics import EXPOSITION, Metrics
@@ -113,6 +114,7 @@ def create_app(
     if admin_token is not None:
         routes.append(Route("/metrics", service.answers(service.metrics_page), methods=["GET"]))
     app = Starlette(routes=routes, lifespan=service.lifespan, exception_handlers={HTTPException: _not_served})
+    app.router.redirect_slashes = False  # to wherever the Host header says
     app.state.metrics = service.metrics
     return app
 
@@ -132,12 +134,14 @@ class _Service:
         self.ring = answerer.key if isinstance(answerer.key, KeyRing) else None
         self._api_token, self._admin_token = _digest(api_token), _digest(admin_token)
         self.metrics, self._log_failed = Metrics(), False
+        self._keeping: tuple[Any, Any] = (None, None)  # the writer's future, and the same for this event loop
         self.batcher: Batcher[Job, Answer | None] = Batcher(answerer.answer, limits.batch_size, limits.queue)
         self.metrics.gauges = {
             "drw_queue_texts": lambda: len(self.batcher),
             "drw_batches_total": lambda: self.batcher.n_batches,
             "drw_log_lines_total": lambda: 0 if writer is None else writer.n_written,
             "drw_log_syncs_total": lambda: 0 if writer is None else writer.n_syncs,
+            "drw_log_sync_seconds_total": lambda: 0.0 if writer is None else writer.sync_seconds,
         }
 
     @contextlib.asynccontextmanager
@@ -189,11 +193,19 @@ class _Service:
 
     async def _can_log(self) -> bool:
         """Whether the log can be written again."""
-        assert self.writer is not None
-        with contextlib.suppress(LogNotWrittenError):
-            await asyncio.wrap_future(self.writer.append([]))
+        with contextlib.suppress(LogNotWrittenError, TimeoutError):
+            async with asyncio.timeout(self.limits.timeout):
+                await self._kept([])
             self._log_failed = False
         return not self._log_failed
+
+    async def _kept(self, served: list[Served]) -> None:
+        """Wait until this is on the disk."""
+        assert self.writer is not None
+        kept = self.writer.append(served)
+        if kept is not self._keeping[0]:  # all who wait for one fsync are woken once
+            self._keeping = (kept, asyncio.wrap_future(kept))
+        await asyncio.shield(self._keeping[1])
 
     async def info(self, _: Request) -> Response:
         """``GET /info``: what anybody may know."""
@@ -261,9 +273,15 @@ class _Service:
                 found = [answer for answer in answers if answer is not None]
                 if len(found) < len(answers):
                     raise RequestRefusedError(500, "this request could not be answered")
+                if any(answer is TOO_LONG for answer in found):
+                    raise RequestRefusedError(
+                        413,
+                        f"a text has more than the {self.answerer.max_length} tokens that the model reads; send a "
+                        'shorter one, or "truncate": true',
+                    )
                 if self.writer is not None:
                     # Only what is on the disk is sent.
-                    await asyncio.wrap_future(self.writer.append([answer.served for answer in found]))
+                    await self._kept([answer.served for answer in found])
                     self._log_failed = False
         except QueueFullError:
             raise RequestRefusedError(429, "too many requests wait already; come again soon", _RETRY_AFTER) from None

@@ -51,7 +51,7 @@ class Batcher(Generic[Job, Answer]):
         self._waiting.extend(zip(jobs, futures, strict=True))
         self._came.set()
         try:
-            return list(await asyncio.gather(*futures))
+            return [await futures[0]] if len(futures) == 1 else list(await asyncio.gather(*futures))
         finally:
             for future in futures:  # of somebody who gave up: nobody works for that any more
                 future.cancel()

@@ -23,6 +23,8 @@ class Limits:
         Bytes of a request.
     inputs, characters : int
         Texts in a request, and characters in all of them together.
+    connections : int
+        Connections that may be open at once, under ``drw-hf serve``.
     """
 
     batch_size: int = 32
@@ -31,8 +33,9 @@ class Limits:
     body: int = MEBIBYTE
     inputs: int = 128
     characters: int = 20_000
+    connections: int = 512
 
     def __post_init__(self) -> None:
-        for name in ("batch_size", "queue", "body", "inputs", "characters"):
+        for name in ("batch_size", "queue", "body", "inputs", "characters", "connections"):
             whole_number(name, getattr(self, name))
         in_range("timeout", self.timeout, above=True)

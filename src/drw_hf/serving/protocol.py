@@ -64,8 +64,8 @@ def parse_tei(content: bytes, limits: Limits) -> Asked:
     _check_number(several, limits)
     texts = [_listed(one) for one in several]
     _check_lengths(texts, limits)
-    _parameters({name: value for name, value in document.items() if name != "inputs"}, _TEI_CHECKS)
-    return Asked(texts, is_batch)
+    given = _parameters({name: value for name, value in document.items() if name != "inputs"}, _TEI_CHECKS)
+    return Asked(texts, is_batch, given)
 
 
 def _object(content: bytes, known: set[str], needed: str) -> dict[str, Any]:
@@ -172,7 +172,7 @@ _CHECKS: dict[Task, dict[str, _Check]] = {
     },
 }
 _TEI_CHECKS: dict[str, _Check] = {
-    "truncate": (lambda value: value is True, "true: texts are always cut to what the model reads"),
+    "truncate": (lambda value: isinstance(value, bool), "true, as where it is left out, or false"),
     "raw_scores": (lambda value: value is False, "false: scores are probabilities, and others are not given"),
     "truncation_direction": (lambda value: False, "left out: texts are cut as the key records"),
 }

@@ -18,6 +18,8 @@ import uvicorn
 from starlette.applications import Starlette
 
 from ..errors import InvalidInputError, ServiceFailedError
+from .connections import server_config
+from .limits import Limits
 from .metrics import metrics_on
 from .settings import ServiceSecrets, ServiceSettings, hand_over
 
@@ -60,24 +62,15 @@ def run_app(
     app: Starlette,
     listening: socket.socket,
     started: Callable[[], None],
-    grace: float,
+    limits: Limits,
     metrics_port: int | None = None,
 ) -> None:
-    """Serve until a signal says to end; what was taken on by then is answered, within ``grace`` seconds."""
-    config = uvicorn.Config(
-        app,
-        access_log=False,  # who asked what is for the log
-        log_config=None,
-        server_header=False,
-        lifespan="on",
-        ws="none",
-        timeout_graceful_shutdown=max(1, round(grace)),
-    )
+    """Serve until a signal says to end; what was taken on by then is answered."""
     with contextlib.ExitStack() as stack:
         if metrics_port is not None:
             stack.enter_context(metrics_on(metrics_port, app.state.metrics))
         stack.enter_context(_quiet_signals())
-        _Server(config, started).run(sockets=[listening])
+        _Server(server_config(app, limits), started).run(sockets=[listening])
 
 
 @contextlib.contextmanager
@@ -160,7 +153,7 @@ class Workers:
     def _start(self, number: int) -> _Worker:
         reading, writing = os.pipe()
         passed = (self._listening.fileno(), writing)
-        file = hand_over(self._settings, self._secrets, self._place, [*passed, number, self._n_workers])
+        file = hand_over(self._settings, self._secrets, self._place, [*passed, number, self._n_workers, os.getpid()])
         # A session of its own: an interrupt at the terminal reaches this process, which ends them in order.
         process = subprocess.Popen(
             [sys.executable, "-m", "drw_hf.serving.worker", str(file)], pass_fds=passed, start_new_session=True

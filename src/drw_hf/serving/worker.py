@@ -26,18 +26,19 @@ def _end_with(parent: int) -> None:
 def main() -> int:
     """Serve at the socket that was passed on."""
     try:
-        settings, secrets, key, (descriptor, ready, number, n_workers) = take_over(Path(sys.argv[1]))
+        settings, secrets, key, (descriptor, ready, number, n_workers, parent) = take_over(Path(sys.argv[1]))
+        # Before the model is loaded, so that no worker is left over if the other process ends meanwhile.
+        threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
         torch.set_num_threads(max(1, torch.get_num_threads() // n_workers))
         app = app_from(settings, secrets, key)
         port = None if settings.metrics_port is None else settings.metrics_port + number
         del secrets
-        threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
 
         def started() -> None:
             with contextlib.suppress(OSError):  # whoever waited for it is gone
                 os.write(ready, b"1")
 
-        run_app(app, socket.socket(fileno=descriptor), started, settings.limits.timeout, port)
+        run_app(app, socket.socket(fileno=descriptor), started, settings.limits, port)
     except (DrwError, OSError) as error:
         print(f"Error: {error}", file=sys.stderr)
         return 1
