@@ -56,6 +56,17 @@ class Day:
         """A JSON-able form."""
         return {"format": _FORMAT, "version": _VERSION, **dataclasses.asdict(self)}
 
+    def stamp_in(self, folder: Path, *, finished: bool = True) -> Path:
+        """Where the time stamp over the root lies, if there is one: an RFC 3161 response.
+
+        One that was made before the day was over lies elsewhere: it does not show what was served later that day.
+        """
+        return _place_of(folder, self, "tsr" if finished else "unfinished.tsr")
+
+
+def _place_of(folder: Path, day: "Day", suffix: str) -> Path:
+    return folder / DAYS / f"{day.day}-{day.root[:16]}.{suffix}"
+
 
 def leaf_of(link: str) -> bytes:
     """The leaf of a line in the tree of its day."""
@@ -282,6 +293,8 @@ def merge_logs(folder: str | os.PathLike[str], others: Iterable[str | os.PathLik
     wanted: dict[Path, bytes] = {}
     for other in [folder, *map(Path, others)]:
         days = {path.name: path.read_bytes() for path in sorted((other / DAYS).glob("*.json"))}
+        for stamp in sorted((other / DAYS).glob("*.tsr")):
+            wanted.setdefault(folder / DAYS / stamp.name, stamp.read_bytes())
         tails = expired_tails(other)
         for chain in chains_of(other, tails).values():
             contents: dict[int, list[bytes]] = {}
@@ -320,7 +333,7 @@ def _take(wanted: dict[Path, bytes], path: Path, content: bytes) -> None:
 def _write_day(folder: Path, day: Day) -> None:
     (folder / DAYS).mkdir(mode=0o700, exist_ok=True)
     content = json.dumps(day.to_dict(), indent=2) + "\n"
-    write_atomically(folder / DAYS / f"{day.day}-{day.root[:16]}.json", content.encode())
+    write_atomically(_place_of(folder, day, "json"), content.encode())
 
 
 @contextlib.contextmanager

@@ -61,25 +61,21 @@ def root(
 ) -> Outcome:
     """Make the root of each day that is over: one number that fixes all its lines.
 
-    Stamp it (--timestamp-url, or any authority of yours), or publish it. A log is its owner's word; a root that is
-    older than the suspect shows that its lines were not made up for the occasion.
+    Have it stamped every day (--timestamp-url), and publish it. A log is its owner's word; a root that was stamped
+    when its day was over, and before the suspect was seen, shows that its lines were not made up for the occasion:
+    drw-hf verify --log holds evidence against it.
 
     \b
     Example: drw-hf log root my-log
     """
     from ..asking import root_log
-    from ..keys.files import write_atomically
 
     days = root_log(log, day)
     stamped = []
     if timestamp_url is not None:
-        from ..evidence.timestamps import request_timestamp
+        from ..evidence.log_roots import stamp_days
 
-        for one in days:
-            place = log / "days" / f"{one.day}-{one.root[:16]}.tsr"
-            if not place.exists():
-                write_atomically(place, request_timestamp(one.root, timestamp_url))
-                stamped.append(str(place))
+        stamped = [str(place) for place in stamp_days(log, days, timestamp_url)]
     lines = [f"{one.day}  {one.root}  {one.lines:,} lines" for one in days]
     if not days:
         lines = [f"No day in {log} is over yet; --day makes the root of what there is of today."]
