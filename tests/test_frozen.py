@@ -156,7 +156,7 @@ def test_a_query_log_is_read_and_checked_and_its_lines_can_be_tested(tmp_path):
     assert checked.days[0].root == figures["root"] and (checked.chains, checked.redacted) == (3, 4)
     asked, again = log.asked_under(ring.key_for("customer-0")), log.asked_under(ring.key_for("customer-1"), SENTENCES)
     texts = [text for text in figures["asked"][0] if isinstance(text, str)]  # one kind is tested
-    assert asked[0] == texts and list(again) == figures["again"]
+    assert asked[0] == texts and list(again[:2]) == figures["again"]
 
 
 # -- models

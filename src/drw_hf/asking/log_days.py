@@ -238,6 +238,7 @@ def redact_log(
     folder: str | os.PathLike[str],
     *,
     user: str | None = None,
+    keep: str | None = None,
     before: str | date | None = None,
     names: bool = False,
 ) -> int:
@@ -253,12 +254,17 @@ def redact_log(
         The log.
     user : str, optional
         Of this user of a ring alone.
+    keep : str, optional
+        Of all users but this one: a copy for whoever verifies a claim about this user needs the others' lines, which
+        the roots fix too, and none of their texts.
     before : str or date, optional
         Of days before this one (UTC) alone.
     names : bool
         Take out the users' names, too.
     """
     folder = Path(folder)
+    if user is not None and keep is not None:
+        raise InvalidInputError("user= and keep= were both given; give the user whose texts go, or the one whose stay")
     limit = None if before is None else _as_day(before)
     left_out = PRIVATE if names else ("text",)
     n_redacted = 0
@@ -269,7 +275,8 @@ def redact_log(
         for read in chain.read():
             document, number = read.document, read.header.file
             meant = read.line is not None and (limit is None or read.header.day < limit)
-            if meant and (user is None or (read.line is not None and read.line.user == user)):
+            whose = None if read.line is None else read.line.user
+            if meant and (user is None or whose == user) and (keep is None or whose != keep):
                 short = {name: value for name, value in document.items() if name not in left_out}
                 hit[number] = hit.get(number, 0) + (short.keys() != document.keys())
                 document = short

@@ -133,6 +133,7 @@ def expire(
 def redact(
     log: Folder,
     user: Annotated[str | None, shared.name_option("Of this user alone.")] = None,
+    keep: Annotated[str | None, shared.name_option("Of all users but this one, in a copy for others.")] = None,
     before: Annotated[str | None, shared.name_option("Of days before this one (UTC) alone.", "DAY")] = None,
     names: Annotated[bool, shared.flag("--names", "Take out users' names, too.")] = False,
 ) -> Outcome:
@@ -146,5 +147,5 @@ def redact(
     """
     from ..asking import redact_log
 
-    n_lines = redact_log(log, user=user, before=before, names=names)
+    n_lines = redact_log(log, user=user, keep=keep, before=before, names=names)
     return Outcome({"path": str(log), "lines": n_lines}, f"Took the text out of {n_lines:,} lines of {log}.")
