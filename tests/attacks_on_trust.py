@@ -44,9 +44,26 @@ ATTACKS = [
         "refused by `detect`, failed by `verify`",
     ),
     (
-        "A log that was made up, altered, thinned out or written later",
-        ["test_probe_trust.py::a_log_is_its_owners_word", "test_probe_trust.py::evidence_without_a_log"],
-        "open, or failed; passes only with all lines under stamped roots older than the suspect",
+        "A log that was made up, altered, thinned out, filled up or reordered",
+        [
+            "test_log_trust.py::no_other_log_passes",
+            "test_log_trust.py::made_up_when_the_suspect_was_known",
+            "test_log_trust.py::leaves_lines_out_or_labels_others",
+            "test_log_trust.py::words_that_a_suspect_left_unanswered",
+            "test_probe_trust.py::a_log_is_its_owners_word",
+        ],
+        "open, or failed; passes only with all lines under stamped roots older than the suspect. A second log, "
+        "stamped in secret, **nobody can tell**: named as not checked",
+    ),
+    (
+        "Part of a log: half a day, a day that is not over, one of two replicas, digests in place of texts",
+        [
+            "test_log_trust.py::an_interval_is_of_whole_days",
+            "test_log_trust.py::not_over_when_the_suspect_was_tested",
+            "test_log_trust.py::logs_of_replicas",
+            "test_log_trust.py::of_a_log_of_scores",
+        ],
+        "open, or failed; which whole days are tested is the owner's choice, and **named as not checked**",
     ),
     (
         "Answers that are none, to 1, 7 or 59 of 60 texts (NaN, other labels, no distribution)",

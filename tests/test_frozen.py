@@ -388,6 +388,17 @@ def test_evidence_with_controls_and_missing_answers_replays():
     check_open(found, "special tokens", "committed")
 
 
+def test_evidence_that_rests_on_a_log_is_held_against_its_roots(tmp_path):
+    folder, figures = shutil.copytree(FROZEN / "log-evidence", tmp_path / "part"), expected("log-evidence")
+    result = DetectionResult.load(folder / "evidence.json")
+    assert {name: getattr(result, name) for name in figures} == figures
+    pytest.importorskip("rfc3161_client", reason="time stamps need the extra drw_hf[timestamp]")
+    options = {"log": folder / "log", "trusted_roots": [folder / "authority.pem"]}
+    found = verify_evidence(folder / "evidence.json", key=WatermarkKey.from_pretrained(folder / "key"), **options)
+    assert not found.failed, str(found)
+    assert any("the log is older" in check.name and check.status == "passed" for check in found.checks)
+
+
 def test_altered_evidence_is_found_out(tmp_path):
     for path in (FROZEN / "evidence").glob("memory*"):
         shutil.copy(path, tmp_path)
