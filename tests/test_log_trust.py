@@ -4,6 +4,7 @@ import dataclasses
 import datetime
 import json
 import math
+import re
 import shutil
 
 import numpy as np
@@ -24,6 +25,7 @@ from drw_hf.evidence.logs import NAME
 from local_tsa import LocalTSA
 from needles import leaks_in
 from small_models import TAGS, make_key, make_lively, make_model, make_tokenizer
+from test_evidence import alterations
 from test_query_log import Clock
 
 DAYS = ["2024-03-01", "2024-03-02", "2024-03-03"]
@@ -156,8 +158,10 @@ def test_evidence_says_days_roots_and_counts_and_no_text_no_name_and_nothing_of_
     assert [(one["day"], one["lines"]) for one in declared["days"]] == [(day, 61) for day in DAYS]
     assert declared["since"] is declared["until"] is None
     content = json.dumps(declared)
-    words = {word for day in DAYS for text in service.asked[day]["ann"] for word in text.split()}
-    assert not any(f'"{word}' in content for word in (*words, "ann", "ben", service.key.commitment()))
+    said = set(re.findall(r'"([^"]*)"', content))
+    names = set(json.loads(content)) | {"day", "root", "drw-query-log-interval", *DAYS}
+    assert all(re.fullmatch("[0-9a-f]{64}", word) for word in said - names), "roots alone"
+    assert service.key.commitment() not in said
     assert leaks_in(service.key, [("log", content.encode())]) == []
     service.evidence.save(tmp_path / "evidence.json")
     assert DetectionResult.load(tmp_path / "evidence.json").log == declared
@@ -552,6 +556,18 @@ def test_what_declares_no_days_fails_and_says_so(change, service, folder, tsa):
     for log in (None, folder):
         found = judge(service.forged(log={**service.evidence.log, **change}), service, log, tsa)
         assert found[0] == "failed" and ("declares no days" in found[1] or "update drw_hf" in found[1])
+
+
+def test_days_that_were_altered_are_found_out_and_not_even_the_holder_of_the_key_can_declare_others(
+    service, folder, tsa
+):
+    for log in alterations(service.evidence.log):
+        altered = dataclasses.replace(service.evidence, log=log)
+        found = verify_evidence(altered, key=service.key, log=folder, trusted_roots=[tsa.root])
+        assert any("as the holder of the key saved it" in check.name for check in found.failed), log
+        status, detail, _ = judge(service.forged(log=log), service, folder, tsa)
+        of_the_log = log.get("digests") != service.evidence.log["digests"]  # what verify says of them is the log's
+        assert status != "passed" or of_the_log, (log, detail)
 
 
 def test_an_interval_is_read_as_it_was_written(service):

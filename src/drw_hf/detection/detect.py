@@ -9,9 +9,11 @@ from typing import Any, Protocol, Unpack
 from transformers import PreTrainedTokenizerBase
 
 from ..asking.query_log import Asked, QueryLog
+from ..checks import whole_number
 from ..errors import InvalidInputError, KeyMismatchError
 from ..keys.key import WatermarkKey
 from ..keys.settings import MARKS
+from .cutting import check_cut_is_counted
 from .probe import Probe
 from .probing import ProbingOptions, Suspect, probe_of
 from .result import DetectionResult, as_iso, authenticate, moment_of, refer_to
@@ -124,7 +126,8 @@ def detect(
     Raises
     ------
     InvalidInputError
-        Where there is nothing to test: no probes, labels that cannot be matched, a class that nobody predicts. Of the
+        Where texts are cut in another way than the key records and ``looks`` is 1: that is another look. Or
+        where there is nothing to test: no probes, labels that cannot be matched, a class that nobody predicts. Of the
         mark tilt also where the reference, tested like a suspect, follows the key or leans against it, with a z of 4.
     KeyMismatchError
         Where key and tokenizer, key and probe, or key and commitment do not belong together.
@@ -151,9 +154,11 @@ def detect(
             f"logged= is for services that draw labels, and with this key of the mark {key.mark!r} none are drawn; "
             "leave it out, and give the logged texts alone (keys with a margin draw close calls: see margin_budget)"
         )
+    corrections = Corrections(keys_tried, suspects_tested, whole_number("looks", looks))
+    asked_before = suspect if isinstance(suspect, Probe) else None
+    check_cut_is_counted(key, looks, probing.get("max_length"), asked_before)
     others: dict[str, Any] = {"tokenizer": tokenizer, "victim": victim, "reference": reference, "logged": logged}
     probe = probe_of("detect", suspect, texts, key=key, controls=controls, **others, **probing)
-    corrections = Corrections(keys_tried, suspects_tested, looks)
     bare = verdict_on(probe, key, corrections, level, TestOptions(logged_counts, simulated_keys))
     result = refer_to(bare, record, first_seen)
     result = dataclasses.replace(result, log=None if interval is None else interval.to_dict())

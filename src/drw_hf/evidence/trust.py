@@ -3,6 +3,7 @@
 from collections.abc import Container, Mapping
 from typing import Any
 
+from ..detection.cutting import free_length
 from ..detection.probing import Probe
 from ..detection.statistics import STATISTICS, newest_for
 from ..keys.key import WatermarkKey
@@ -65,6 +66,8 @@ def taken_on_trust(
             document.get("parts")
         )
         and not old_log,
+        "No other length was tried after which texts were cut: the key does not record one.": isinstance(probe, Probe)
+        and free_length(probe, key) is not None,
         "No more keys, suspects and looks were tried than are declared.": True,
         "Nobody put the mark there: neither a customer who recovered the key's numbers from answers, nor the owner by "
         "publishing marked labels for others to learn from.": True,

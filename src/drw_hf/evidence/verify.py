@@ -39,7 +39,7 @@ from .check import Check, Status
 from .commitments import CommitmentRecord, NotCommitted, verify_commitment
 from .key_checks import KeyContext, check_key_itself, moment_or_none, trusted_of_the_key
 from .logs import Log, LogContext, check_log_age
-from .probe_checks import check_draw, check_party, check_tokens
+from .probe_checks import check_cut, check_draw, check_party, check_tokens
 from .trust import taken_on_trust
 
 TOLERANCE = 1e-6  # relative: what other versions of numpy and torch may round differently, and far less than matters
@@ -198,6 +198,7 @@ def verify_evidence(
         _check_tried(document, replayed),
         *_check_log(replayed),
         *check_tokens(probe, key, tokenizer),
+        *check_cut(document, probe, key),
         *check_draw(probe, corpus),
         *check_party(probe, probe_digest),
         *check_log_age(document, probe, key, LogContext(log, trusted_roots, tokenizer, seen, _made_at(document))),
