@@ -44,6 +44,16 @@ ATTACKS = [
         "refused by `detect`, failed by `verify`",
     ),
     (
+        "Keys that were prepared in the same repository, and one that fits shown: aborted rounds, rotated keys",
+        ["test_crafted_keys.py::aborted_rounds_counts", "test_crafted_keys.py::keys_that_were_rotated"],
+        "`verify` fails unless all are declared as `keys_tried`; what was prepared elsewhere **nobody can count**",
+    ),
+    (
+        "Texts cut after another length, to find one that fits",
+        ["test_cutting.py::"],
+        "refused, or failed, unless it counts as a look; where a key records no length, **named as not checked**",
+    ),
+    (
         "A log that was made up, altered, thinned out, filled up or reordered",
         [
             "test_log_trust.py::no_other_log_passes",
@@ -99,7 +109,8 @@ ATTACKS = [
     (
         "One name in two spellings of Unicode",
         ["test_trust_attacks.py::two_spellings"],
-        "refused by `identify`. Letters that merely look alike (Latin a, Cyrillic а) are **two users**",
+        "refused by `identify` and when users are declared. Letters that merely look alike (Latin a, Cyrillic а; the "
+        "ligature ﬁ) are **two users**",
     ),
     (
         "`trust_remote_code`: code in the repository of a suspect or a tokenizer",

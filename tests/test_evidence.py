@@ -13,6 +13,7 @@ from drw_hf.detection import Probe
 from drw_hf.detection.result import authenticate
 from drw_hf.errors import EvidenceError, InvalidInputError, KeyMismatchError, TimestampError
 from drw_hf.evidence.commitments import CommitmentRecord, commitment_files, verify_commitment
+from drw_hf.evidence.key_checks import COUNTED
 from drw_hf.evidence.timestamps import request_timestamp
 from drw_hf.evidence.verify import Check, Verification, verify_evidence
 from local_tsa import LocalTSA
@@ -482,9 +483,9 @@ def publish(hub, key):
 
 
 def replay(key, result, **options):
-    """The check of the commitment; all the others pass."""
+    """The check of the commitment; the others pass, but for what else lies in a repository that tells nothing."""
     *others, check = verify_evidence(result, key=key, tokenizer=TOKENIZER, **options).checks
-    assert all(other.status == "passed" for other in others)
+    assert all(other.status == "passed" for other in others if other.name != COUNTED or check.status == "passed")
     return check
 
 

@@ -22,6 +22,8 @@ from drw_hf.errors import InvalidInputError, TimestampError
 from drw_hf.evidence import verify_evidence
 from drw_hf.evidence.log_roots import stamp_days
 from drw_hf.evidence.logs import NAME
+from drw_hf.keys import Terms, UnseasonedKey
+from local_beacon import LocalBeacon
 from local_tsa import LocalTSA
 from needles import leaks_in
 from small_models import TAGS, make_key, make_lively, make_model, make_tokenizer
@@ -525,6 +527,27 @@ def test_words_that_a_suspect_left_unanswered_cannot_hide_other_labels(service, 
     bare = dataclasses.replace(bare, mac=authenticate(bare.document(), key))
     status, detail, _ = judge(bare, service, tmp_path / "log", tsa, tokenizer=tokenizer, **given)
     assert status == "failed" and "are not in the log as the probe has them" in detail
+
+
+def test_a_seasoned_key_cannot_have_answered_before_its_round(service, tmp_path, tsa, clock):
+    """Whoever writes a log of earlier days under it has made that log up."""
+    beacon, drawn = LocalBeacon(), datetime.datetime(2024, 3, 2, 12, tzinfo=datetime.UTC)
+    settings = make_key(service.model, service.tokenizer, **SETTINGS)
+    terms = Terms.of(service.model, service.tokenizer, beacon.round(drawn), statistics=["drw-tilt-margin-1"])
+    key = UnseasonedKey(settings, terms).season(beacon.pulse(drawn))
+    texts = service.asked[DAYS[0]]["ann"]
+    for day, expected in ((DAYS[0], "failed"), (DAYS[2], "passed")):
+        clock.on(day)
+        with QueryLog(tmp_path / day).writer(key, label_kind="hard") as writer:
+            writer.append([Served(text, "positive") for text in texts]).result()
+        clock.on("2024-03-09")
+        stamp(tmp_path / day, tsa)
+        log = QueryLog(tmp_path / day)
+        evidence = detect(lambda asked: ["positive"] * len(asked), logged=log, key=key, **service.asking)
+        found = verify_evidence(evidence, key=key, log=log, trusted_roots=[tsa.root], suspect_first_seen=SEEN)
+        (check,) = [check for check in found.checks if check.name == NAME]
+        assert check.status == expected, check
+        assert expected == "passed" or "before the round that the key comes of was drawn" in check.detail
 
 
 # -- files that somebody made up

@@ -19,7 +19,8 @@ import pytest
 from transformers import TrainingArguments
 
 import attacks_on_trust
-from drw_hf import detect
+from drw_hf import QueryLog, detect
+from drw_hf.asking import Served
 from drw_hf.asking.models import load_config, load_tokenizer
 from drw_hf.detection import Probe, PsnrCallback, probe_suspect
 from drw_hf.errors import DrwError, InvalidInputError
@@ -156,7 +157,7 @@ def test_a_key_that_somebody_put_into_the_cache_is_not_taken(hub):
 SPELLINGS = ["é", "ü", "Å", "ñ", "한", "ộ", "ﬁ", "Ω", "ç", "が"]
 
 
-def test_one_name_in_two_spellings_is_refused_so_that_a_finding_names_one_person(record_property):
+def test_one_name_in_two_spellings_is_refused_so_that_a_finding_names_one_person(tmp_path, record_property):
     ring = make_ring()
     probe = make_probe(ring, "user-1", n_rows=30)
     tried = 0
@@ -169,6 +170,14 @@ def test_one_name_in_two_spellings_is_refused_so_that_a_finding_names_one_person
             with pytest.raises(InvalidInputError, match=r"two spellings|listed twice"):
                 identify(probe, ring=ring, users=[*USERS[:20], *users], progress=False)
             tried += 1
+        with pytest.raises(InvalidInputError, match="two spellings"):
+            make_ring().declare(["ann", decomposed, composed])
+        log = QueryLog(tmp_path / str(tried))
+        with log.writer(ring, label_kind="hard") as writer:
+            writer.append([Served("a text", ring.binding.labels[0], name) for name in (composed, decomposed)]).result()
+        with pytest.raises(InvalidInputError, match="two spellings"):
+            identify(lambda asked: [], logged=log, ring=ring, victim=None, tokenizer=None, progress=False)
+        tried += 2
         alone = identify(probe, ring=ring, users=[*USERS[:20], decomposed], progress=False)
         assert alone.n_users == 21, "whoever is spelt so from the beginning stays who it is"
     record_property("tried", tried)

@@ -93,6 +93,11 @@ def _judge(
         proven = context.log
     elif interval is None:
         return "open", "the evidence does not declare the days of a log: detect(logged=QueryLog(...)) does"
+    elif key.seasoning is not None and interval.days[0].day < key.seasoning.terms.round.time.date().isoformat():
+        return (
+            "failed",
+            f"it holds answers of {interval.days[0].day}, before the round that the key comes of was drawn",
+        )
     else:
         log = context.log if isinstance(context.log, QueryLog) else QueryLog(context.log)
         if not log.folder.is_dir():

@@ -14,6 +14,7 @@ from ..detection.result import DetectionResult
 from ..detection.tabulate import figures_of, table_of
 from ..errors import InvalidInputError
 from ..keys.ring import KeyRing
+from ..keys.users import check_spellings
 from ..wording import printable
 from .users import Users, stream_users
 
@@ -148,6 +149,7 @@ def _of_each(log: QueryLog, ring: KeyRing, users: Users | None, epoch: int) -> t
     names = sorted(name for name in named if name is not None) if users is None else list(stream_users(users)[0])
     if not names:
         raise InvalidInputError(f"{log} names no users in epoch {epoch}; pass users=, the names of those to be tested")
+    check_spellings(names)
     keys = {name: ring.key_for(name, epoch) for name in names}
     keys = {name: key for name, key in keys.items() if key.commitment() in served}
     if not keys:
