@@ -50,7 +50,13 @@ ATTACKS = [
     ),
     (
         "Texts cut after another length, to find one that fits",
-        ["test_cutting.py::"],
+        [
+            "test_cutting.py::another_length_than",
+            "test_cutting.py::counts_it_likewise",
+            "test_cutting.py::whoever_made_it",
+            "test_cutting.py::does_not_count_it_fails",
+            "test_cutting.py::records_no_length",
+        ],
         "refused, or failed, unless it counts as a look; where a key records no length, **named as not checked**",
     ),
     (
