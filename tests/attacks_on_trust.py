@@ -91,7 +91,20 @@ ATTACKS = [
         ["test_unanswered.py::a_service_cannot_stop", "test_unanswered.py::goes_down_midway"],
         "counted and left out; a service that is down is given up after five texts, and asked further later",
     ),
-    ("A storm of 429 and 5xx", ["test_unanswered.py::a_storm"], "pauses, and no answer lost"),
+    (
+        "A storm of 429 and 5xx, from a suspect's service",
+        ["test_unanswered.py::a_storm"],
+        "pauses, and no answer lost",
+    ),
+    (
+        "429, 5xx and cut lines, from the Hub, at any request of a push, and while a key is pulled",
+        [
+            "test_hub_push.py::fails_at_any_request",
+            "test_hub_pull.py::a_busy_hub",
+            "test_hub_pull.py::cannot_be_fetched",
+        ],
+        "the old model or the new one, each with its key; a key that cannot be fetched is never taken for none",
+    ),
     (
         "Refusing what looks marked",
         ["test_unanswered.py::an_innocent_that_refuses"],
