@@ -17,6 +17,7 @@ from ..asking.query_log import Answer, QueryLog
 from ..detection.probe import KeptText
 from ..errors import EvidenceError, TimestampError
 from ..keys.files import write_atomically
+from ..keys.frames import forgets_locals
 from ..keys.key import WatermarkKey
 from ..reading.files import MEBIBYTE, read_within
 from .timestamps import load_roots, request_timestamp, verify_timestamp
@@ -191,6 +192,7 @@ def _stamp_of(
     return (stamp.time, stamp.time + (stamp.accuracy or timedelta())), None
 
 
+@forgets_locals
 def _served(
     answers: Iterable[Answer], key: WatermarkKey, texts: Collection[KeptText]
 ) -> dict[KeptText, list[tuple[int, ...]]]:

@@ -24,9 +24,19 @@ PARTYS = "the suspect's answers are those that a neutral party recorded"
 def check_tokens(
     probe: Probe | None, key: WatermarkKey, tokenizer: PreTrainedTokenizerBase | None
 ) -> tuple[Check, ...]:
-    """Whether the tokens in a probe are those that the key's tokenizer makes of its texts; none without both."""
-    if probe is None or probe.texts is None or probe.cut is None or tokenizer is None:
+    """Whether the tokens in a probe are those that the key's tokenizer makes of its texts; none without both.
+
+    A probe also says by which tokenizer it was made, the whole of it: another one than the key's leaves it open.
+    """
+    if probe is None or probe.texts is None or probe.cut is None:
         return ()
+    if tokenizer is None:
+        if len({probe.tokenizer_digest, key.tokenizer_digest} - {None}) < 2:
+            return ()
+        said = (
+            "the probe was made with a tokenizer of the key's vocabulary that is not the key's: give that to compare"
+        )
+        return (Check(TOKENS, "open", said),)
     if key.tokenizer_fingerprint not in (None, tokenizer_fingerprint(tokenizer)):
         return (Check(TOKENS, "failed", "the tokenizer given has another vocabulary than the key was made with"),)
     try:
