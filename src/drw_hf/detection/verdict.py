@@ -317,12 +317,11 @@ def check_belongs(probe: Probe, key: WatermarkKey) -> None:
     fingerprints = {probe.tokenizer_fingerprint, key.tokenizer_fingerprint} - {None}
     if len(fingerprints) > 1 or probe.input_ids.max(initial=0) >= key.vocab_size:
         raise KeyMismatchError(f"the probe's tokens are not those of the key {key.fingerprint}'s tokenizer")
-    if (
-        len({probe.tokenizer_digest, key.tokenizer_digest} - {None}) > 1
-    ):  # versions of a library may write it otherwise
+    # A warning alone: another version of tokenizers may write the same one in another way.
+    if len({probe.tokenizer_digest, key.tokenizer_digest} - {None}) > 1:
         logger.warning(
-            "the tokenizer has the vocabulary of the key %s's, but is not the one that the key was made with: where it "
-            "splits texts in another way, other words are tested, and drw-hf verify leaves that open",
+            "the tokenizer has the vocabulary of the key %s's, but is not the one that the key was made with: where "
+            "it splits texts in another way, other words are tested, and drw-hf verify leaves that open",
             key.fingerprint,
         )
 

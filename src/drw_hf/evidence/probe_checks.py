@@ -33,9 +33,7 @@ def check_tokens(
     if tokenizer is None:
         if len({probe.tokenizer_digest, key.tokenizer_digest} - {None}) < 2:
             return ()
-        said = (
-            "the probe was made with a tokenizer of the key's vocabulary that is not the key's: give that to compare"
-        )
+        said = "the probe was made with another tokenizer, though of the key's vocabulary: give the key's to compare"
         return (Check(TOKENS, "open", said),)
     if key.tokenizer_fingerprint not in (None, tokenizer_fingerprint(tokenizer)):
         return (Check(TOKENS, "failed", "the tokenizer given has another vocabulary than the key was made with"),)
