@@ -60,7 +60,7 @@ ATTACKS = [
         "refused, or failed, unless it counts as a look; where a key records no length, **named as not checked**",
     ),
     (
-        "A log that was made up, altered, thinned out, filled up or reordered",
+        "A log that was made up, altered, thinned out, filled up, reordered, or holds digests in place of texts",
         [
             "test_log_trust.py::no_other_log_passes",
             "test_log_trust.py::made_up_when_the_suspect_was_known",
@@ -72,7 +72,7 @@ ATTACKS = [
         "stamped in secret, **nobody can tell**: named as not checked",
     ),
     (
-        "Part of a log: half a day, a day that is not over, one of two replicas, digests in place of texts",
+        "Part of a log: half a day, a day that is not over, one of two replicas",
         [
             "test_log_trust.py::an_interval_is_of_whole_days",
             "test_log_trust.py::not_over_when_the_suspect_was_tested",
