@@ -11,19 +11,27 @@ from ..keys.key import WatermarkKey
 from .probe import Probe
 
 
-def check_cut_is_counted(key: WatermarkKey, looks: int, max_length: int | None, probe: Probe | None) -> None:
-    """Refuse texts that are cut in another way than the key records, unless more than one look is declared."""
+def check_length_is_counted(key: WatermarkKey, looks: int, max_length: int | None) -> None:
+    """Before anybody is asked: refuse texts that are cut shorter than the key records, where one look is declared."""
     recorded = recorded_cut(key.settings)
-    if looks > 1 or recorded is None:
-        return
-    others = max_length not in (None, recorded.max_length) and recorded.max_length is not None
-    if others or (probe is not None and is_cut_otherwise(probe, key)):
-        used = max_length if probe is None or probe.cut is None else probe.cut["max_length"]
-        raise InvalidInputError(
-            f"the texts are cut after {used} tokens in another way than the key {key.fingerprint} records "
-            f"({recorded.max_length} tokens, {recorded.side} side): that is another look at the suspect; leave "
-            "max_length= out, or declare all looks there were (looks=2, or more)"
-        )
+    given = max_length if isinstance(max_length, int) else math.inf  # what is no length is for others to refuse
+    if looks < 2 and recorded is not None and given < (recorded.max_length or 0):
+        raise _another_look(key, max_length, recorded)
+
+
+def check_cut_is_counted(key: WatermarkKey, looks: int, probe: Probe) -> None:
+    """Refuse a probe of which texts were cut otherwise than the key records, where one look is declared."""
+    recorded = recorded_cut(key.settings)
+    if looks < 2 and recorded is not None and probe.cut is not None and is_cut_otherwise(probe, key):
+        raise _another_look(key, probe.cut["max_length"], recorded)
+
+
+def _another_look(key: WatermarkKey, max_length: int | None, recorded: Cut) -> InvalidInputError:
+    return InvalidInputError(
+        f"the texts are cut after {max_length} tokens in another way than the key {key.fingerprint} records "
+        f"({recorded.max_length} tokens, {recorded.side} side): that is another look at the suspect; leave "
+        "max_length= out, or declare all looks there were (looks=2, or more)"
+    )
 
 
 def is_cut_otherwise(probe: Probe, key: WatermarkKey) -> bool:

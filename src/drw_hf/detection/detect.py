@@ -13,7 +13,7 @@ from ..checks import whole_number
 from ..errors import InvalidInputError, KeyMismatchError
 from ..keys.key import WatermarkKey
 from ..keys.settings import MARKS
-from .cutting import check_cut_is_counted
+from .cutting import check_cut_is_counted, check_length_is_counted
 from .probe import Probe
 from .probing import ProbingOptions, Suspect, probe_of
 from .result import DetectionResult, as_iso, authenticate, moment_of, refer_to
@@ -155,10 +155,10 @@ def detect(
             "leave it out, and give the logged texts alone (keys with a margin draw close calls: see margin_budget)"
         )
     corrections = Corrections(keys_tried, suspects_tested, whole_number("looks", looks))
-    asked_before = suspect if isinstance(suspect, Probe) else None
-    check_cut_is_counted(key, looks, probing.get("max_length"), asked_before)
+    check_length_is_counted(key, looks, probing.get("max_length"))
     others: dict[str, Any] = {"tokenizer": tokenizer, "victim": victim, "reference": reference, "logged": logged}
     probe = probe_of("detect", suspect, texts, key=key, controls=controls, **others, **probing)
+    check_cut_is_counted(key, looks, probe)
     bare = verdict_on(probe, key, corrections, level, TestOptions(logged_counts, simulated_keys))
     result = refer_to(bare, record, first_seen)
     result = dataclasses.replace(result, log=None if interval is None else interval.to_dict())
