@@ -44,9 +44,42 @@ ATTACKS = [
         "refused by `detect`, failed by `verify`",
     ),
     (
-        "A log that was made up, altered, thinned out or written later",
-        ["test_probe_trust.py::a_log_is_its_owners_word", "test_probe_trust.py::evidence_without_a_log"],
-        "open, or failed; passes only with all lines under stamped roots older than the suspect",
+        "Keys that were prepared in the same repository, and one that fits shown: aborted rounds, rotated keys",
+        ["test_crafted_keys.py::aborted_rounds_counts", "test_crafted_keys.py::keys_that_were_rotated"],
+        "`verify` fails unless all are declared as `keys_tried`; what was prepared elsewhere **nobody can count**",
+    ),
+    (
+        "Texts cut after another length, to find one that fits",
+        [
+            "test_cutting.py::another_length_than",
+            "test_cutting.py::counts_it_likewise",
+            "test_cutting.py::whoever_made_it",
+            "test_cutting.py::does_not_count_it_fails",
+            "test_cutting.py::records_no_length",
+        ],
+        "refused, or failed, unless it counts as a look; where a key records no length, **named as not checked**",
+    ),
+    (
+        "A log that was made up, altered, thinned out, filled up, reordered, or holds digests in place of texts",
+        [
+            "test_log_trust.py::no_other_log_passes",
+            "test_log_trust.py::made_up_when_the_suspect_was_known",
+            "test_log_trust.py::leaves_lines_out_or_labels_others",
+            "test_log_trust.py::words_that_a_suspect_left_unanswered",
+            "test_probe_trust.py::a_log_is_its_owners_word",
+        ],
+        "open, or failed; passes only with all lines under stamped roots older than the suspect. A second log, "
+        "stamped in secret, **nobody can tell**: named as not checked",
+    ),
+    (
+        "Part of a log: half a day, a day that is not over, one of two replicas",
+        [
+            "test_log_trust.py::an_interval_is_of_whole_days",
+            "test_log_trust.py::not_over_when_the_suspect_was_tested",
+            "test_log_trust.py::logs_of_replicas",
+            "test_log_trust.py::of_a_log_of_scores",
+        ],
+        "open, or failed; which whole days are tested is the owner's choice, and **named as not checked**",
     ),
     (
         "Answers that are none, to 1, 7 or 59 of 60 texts (NaN, other labels, no distribution)",
@@ -58,7 +91,20 @@ ATTACKS = [
         ["test_unanswered.py::a_service_cannot_stop", "test_unanswered.py::goes_down_midway"],
         "counted and left out; a service that is down is given up after five texts, and asked further later",
     ),
-    ("A storm of 429 and 5xx", ["test_unanswered.py::a_storm"], "pauses, and no answer lost"),
+    (
+        "A storm of 429 and 5xx, from a suspect's service",
+        ["test_unanswered.py::a_storm"],
+        "pauses, and no answer lost",
+    ),
+    (
+        "429, 5xx and cut lines, from the Hub, at any request of a push, and while a key is pulled",
+        [
+            "test_hub_push.py::fails_at_any_request",
+            "test_hub_pull.py::a_busy_hub",
+            "test_hub_pull.py::cannot_be_fetched",
+        ],
+        "the old model or the new one, each with its key; a key that cannot be fetched is never taken for none",
+    ),
     (
         "Refusing what looks marked",
         ["test_unanswered.py::an_innocent_that_refuses"],
@@ -82,7 +128,8 @@ ATTACKS = [
     (
         "One name in two spellings of Unicode",
         ["test_trust_attacks.py::two_spellings"],
-        "refused by `identify`. Letters that merely look alike (Latin a, Cyrillic а) are **two users**",
+        "refused by `identify` and when users are declared. Letters that merely look alike (Latin a, Cyrillic а; the "
+        "ligature ﬁ) are **two users**",
     ),
     (
         "`trust_remote_code`: code in the repository of a suspect or a tokenizer",

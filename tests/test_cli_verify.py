@@ -81,7 +81,7 @@ def test_a_claim_that_holds_exits_with_0(hub, key, plain, evidence, tmp_path):
     given += ("--tokenizer", tmp_path / "tokenizer")
     found = verify(*given)
     assert found.exit_code == 0, found.output
-    assert found.stdout.count("✓") == 8 and "All 8 checks passed" in found.stdout
+    assert found.stdout.count("✓") == 9 and "All 9 checks passed" in found.stdout
     contradicted = verify(*given, "--suspect-first-seen", "2026-05-01")
     assert contradicted.exit_code == 1 and "✗" in contradicted.stdout
 

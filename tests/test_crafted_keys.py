@@ -317,6 +317,22 @@ def test_grinding_by_aborted_rounds_counts(publish, replay, waiting, key):
     assert statuses == {1: "failed", 4: "failed", 5: "passed"}
 
 
+def test_keys_that_were_rotated_in_the_same_repository_count_whether_seasoned_or_not(publish, replay):
+    """An owner who changed keys may show the one that fits best; of a later one the suspect cannot be a student."""
+    keys = [make_key(secret=bytes([number]) * 32) for number in range(3)]
+    for number, one in enumerate(keys):
+        publish(one.commitment(), datetime(2026, 1, 1 + number, tzinfo=UTC))
+    publish(make_key(secret=b"late" * 8).commitment(), datetime(2026, 5, 1, tzinfo=UTC))
+    rows, clean, marked, _ = make_case(keys[1], n_rows=60)
+    statuses = {}
+    for tried in (1, 2, 3):
+        result = detect(marked, rows, key=keys[1], victim=clean, keys_tried=tried, suspect_first_seen=SEEN)
+        found = replay(result, keys[1])
+        statuses[tried] = status_of(found, COUNTED)
+        assert tried == 3 or "rotated keys count, so keys_tried is at least 3" in detail_of(found, COUNTED)
+    assert statuses == {1: "failed", 2: "failed", 3: "passed"}
+
+
 def test_the_owners_own_dice_are_no_beacon(publish, replay):
     """Whoever signs the pulses chooses the value: only a beacon that the verifier trusts will do."""
     dice = LocalBeacon()

@@ -29,7 +29,13 @@ class Drawn:
         return self.data.draw(st.binary(max_size=most))
 
 
-EXAMPLES = dict.fromkeys(TARGETS, 100) | {"verified-evidence": 15, "config": 50, "probe": 300, "rehearsal": 60}
+EXAMPLES = dict.fromkeys(TARGETS, 100) | {
+    "verified-evidence": 15,
+    "config": 50,
+    "probe": 300,
+    "rehearsal": 60,
+    "log-of-evidence": 40,
+}
 
 
 @pytest.fixture(scope="module")

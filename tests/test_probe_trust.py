@@ -164,7 +164,7 @@ def test_a_probe_without_texts_says_that_its_tokens_are_believed(asked, key, tok
 
 
 def test_a_tokenizer_that_splits_texts_in_another_way_is_told_apart_though_its_vocabulary_is_the_same(
-    asked, key, tokenizer, config
+    asked, key, tokenizer, config, caplog
 ):
     """Whoever may choose the tokenizer after the key chooses which words are marked."""
     from tokenizers import normalizers
@@ -183,6 +183,11 @@ def test_a_tokenizer_that_splits_texts_in_another_way_is_told_apart_though_its_v
     )
     found = verify_evidence(detect(asked["marked"], key=key), key=key, tokenizer=harmless)
     assert status_of(found, TOKENS) == "open", "its tokens are the same here, but it is another one"
+    made_with_it = dataclasses.replace(asked["marked"], tokenizer_digest=tokenizer_digest(harmless))
+    result = detect(made_with_it, key=key)
+    assert "is not the one that the key was made with" in caplog.text
+    found = verify_evidence(result, key=key)
+    assert status_of(found, TOKENS) == "open", "the probe says so by itself"
     old = key.replace(tokenizer_digest=None)
     found = verify_evidence(detect(asked["marked"], key=old), key=old, tokenizer=tokenizer)
     assert status_of(found, TOKENS) == "passed" and believed(found, "the key fixes its vocabulary alone")
@@ -375,7 +380,7 @@ def test_a_log_is_its_owners_word_unless_its_lines_are_proven_older_than_the_sus
     more = proven([*texts, ["word1"]], [*served, ["O"]])
     cases = [
         ("passed", proven(texts, served), "2026-04-01"),
-        ("failed", proven(texts, served), "2026-02-01"),
+        ("open", proven(texts, served), "2026-02-01"),
         ("open", proven(texts, served), None),
         ("failed", proven(texts, altered), "2026-04-01"),
         ("failed", proven(texts[1:], served[1:]), "2026-04-01"),

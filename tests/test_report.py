@@ -18,6 +18,7 @@ import pytest
 from typer.testing import CliRunner
 
 from drw_hf import DetectionResult, detect
+from drw_hf.asking.log_intervals import DayRoot, LogInterval
 from drw_hf.cli.main import app
 from drw_hf.errors import EvidenceError, InvalidInputError, KeyFileError
 from drw_hf.evidence.commitments import CommitmentRecord
@@ -459,6 +460,8 @@ def test_a_redacted_report_does_not_depend_on_what_is_withheld(results, tmp_path
     others = {"probe": None, "null_samples": np.arange(10.0), "tokens_needed": 99, "p_snr_p_value": 0.5}
     others["beside"] = {"variant": "labels-victim", "z_score": 3.14, "log10_p": -3.0, "log10_bound": -2.5}
     others["parts"] = {"tilt": {**others["beside"], "n_probes": 77}}
+    days = (DayRoot("2026-03-01", "ab" * 32, 4375), DayRoot("2026-03-02", "cd" * 32, 3125))
+    others["log"] = LogInterval(since=None, until=None, days=days, lines=4321, texts=1234, digests=7).to_dict()
     others |= {name: another(getattr(result, name)) for name in withheld - set(others)}
     altered = dataclasses.replace(result, **others)
     assert contents(result, tmp_path / "as it is") == contents(altered, tmp_path / "altered")
@@ -491,6 +494,17 @@ def test_the_redacted_picture_shows_the_score_and_nothing_else(found, tmp_path):
     first = contents(found, tmp_path / "a")["picture 0"]
     close = dataclasses.replace(found, z_score=round(found.z_score, 1), observed=0.0, null_samples=None)
     assert contents(close, tmp_path / "b")["picture 0"] == first
+
+
+def test_the_days_of_a_log_are_shown_and_what_they_do_not_show(found, page_of, tmp_path):
+    days = (DayRoot("2026-03-01", "ab" * 32, 61), DayRoot("2026-03-02", "cd" * 32, 4000))
+    declared = LogInterval(since=None, until=None, days=days, lines=4001, texts=1234, digests=7).to_dict()
+    page = page_of(dataclasses.replace(found, log=declared))
+    assert "2, from 2026-03-01 to 2026-03-02" in page.source and "4,001, 1,234" in page.source
+    assert "the log, which is its owner" in page.source and "holds the" in page.source
+    assert "That no other log was stamped in secret, nobody can tell" in page.source
+    with pytest.raises(InvalidInputError, match="log of the result: this declares no days of a log"):
+        dataclasses.replace(found, log={**declared, "days": []}).report(tmp_path / "report")
 
 
 def test_a_redacted_report_says_so_and_what_is_missing(found, page_of):

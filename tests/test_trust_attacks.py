@@ -1,8 +1,8 @@
 """Attacks on trust that no other file plays: caches, dashboards, pushes at once, names, code of others, kill -9."""
 
+import contextlib
 import hashlib
 import json
-import os
 import signal
 import sqlite3
 import subprocess
@@ -19,13 +19,15 @@ import pytest
 from transformers import TrainingArguments
 
 import attacks_on_trust
-from drw_hf import detect
+from drw_hf import QueryLog, detect
+from drw_hf.asking import Served
 from drw_hf.asking.models import load_config, load_tokenizer
 from drw_hf.detection import Probe, PsnrCallback, probe_suspect
 from drw_hf.errors import DrwError, InvalidInputError
 from drw_hf.evidence import verify_evidence
 from drw_hf.evidence.commitments import commitment_files
 from drw_hf.tracing import identify
+from drw_hf.tracing.search import SCORES
 from needles import leaks_in
 from small_models import WORDS, make_key, make_model, make_victim
 from test_hub_push import MODEL, whole
@@ -156,7 +158,7 @@ def test_a_key_that_somebody_put_into_the_cache_is_not_taken(hub):
 SPELLINGS = ["é", "ü", "Å", "ñ", "한", "ộ", "ﬁ", "Ω", "ç", "が"]
 
 
-def test_one_name_in_two_spellings_is_refused_so_that_a_finding_names_one_person(record_property):
+def test_one_name_in_two_spellings_is_refused_so_that_a_finding_names_one_person(tmp_path, record_property):
     ring = make_ring()
     probe = make_probe(ring, "user-1", n_rows=30)
     tried = 0
@@ -169,6 +171,16 @@ def test_one_name_in_two_spellings_is_refused_so_that_a_finding_names_one_person
             with pytest.raises(InvalidInputError, match=r"two spellings|listed twice"):
                 identify(probe, ring=ring, users=[*USERS[:20], *users], progress=False)
             tried += 1
+        with pytest.raises(InvalidInputError, match="two spellings"):
+            make_ring().declare(["ann", decomposed, composed])
+        log = QueryLog(tmp_path / str(tried))
+        with log.writer(ring, label_kind="hard") as writer:
+            writer.append(
+                [Served("a text", [ring.binding.labels[0]] * 2, name) for name in (composed, decomposed)]
+            ).result()
+        with pytest.raises(InvalidInputError, match="two spellings"):
+            identify(lambda asked: [], logged=log, ring=ring, victim=None, tokenizer=None, progress=False)
+        tried += 2
         alone = identify(probe, ring=ring, users=[*USERS[:20], decomposed], progress=False)
         assert alone.n_users == 21, "whoever is spelt so from the beginning stays who it is"
     record_property("tried", tried)
@@ -291,36 +303,55 @@ def test_a_probe_that_is_killed_goes_on_and_leaves_no_half_file(tmp_path, record
 
 
 SEARCHED = """
-import sys
+import sys, time
 sys.path.insert(0, {tests!r})
 import conftest
-from test_identify import make_ring, make_probe, USERS
+from test_identify import make_probe, USERS
+from drw_hf import KeyRing
 from drw_hf.tracing import identify
-ring = make_ring()
-found = identify(make_probe(ring, "user-7", n_rows=60), ring=ring, users=USERS * 1, chunk_size=100, progress=False,
+from drw_hf.tracing.search import SCORES
+ring = KeyRing.from_pretrained({ring!r})
+def users():
+    for number, user in enumerate(USERS):
+        time.sleep(0.02 * (number % 100 == 0))  # so that there is a time to be killed between chunks
+        yield user
+found = identify(make_probe(ring, "user-7", n_rows=60), ring=ring, users=users(), chunk_size=100, progress=False,
                  resume={resume!r})
-print(found.leakers[0].user, found.leakers[0].log10_p)
+print(found.leakers[0].user, found.leakers[0].log10_p, found.n_users)
 """
+
+
+def recorded(path):
+    """How many chunks of a search are on the disk."""
+    try:
+        with contextlib.closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
+            return connection.execute(f"SELECT COUNT(*) FROM {SCORES.table}").fetchone()[0]
+    except sqlite3.Error:
+        return 0
 
 
 @pytest.mark.slow
 def test_a_search_that_is_killed_at_any_moment_goes_on_and_finds_the_same(tmp_path, record_property):
+    make_ring().save_pretrained(tmp_path / "ring")
+
     def start(resume):
-        code = SEARCHED.format(tests=str(Path(__file__).parent), resume=str(tmp_path / resume))
+        names = {"tests": str(Path(__file__).parent), "ring": str(tmp_path / "ring"), "resume": str(tmp_path / resume)}
+        code = SEARCHED.format(**names)
         return subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, cwd=tmp_path)
 
     expected, _ = start("whole").communicate()
-    killed = 0
-    for number in range(5):
-        resume = tmp_path / f"killed-{number}"
+    assert expected.startswith("user-7 ")
+    kept = []
+    for least in (0, 1, 5, 12):
+        resume = tmp_path / f"killed-{least}"
         process = start(resume.name)
-        while not resume.exists() and process.poll() is None:
-            time.sleep(0.01)
-        time.sleep(0.02 * number)
-        os.kill(process.pid, signal.SIGKILL) if process.poll() is None else None
-        killed += process.wait() == -signal.SIGKILL
+        while process.poll() is None and not (resume.exists() and recorded(resume) >= least):
+            time.sleep(0.002)
+        process.kill()
+        assert process.wait() == -signal.SIGKILL
         process.communicate()
+        kept.append(recorded(resume))
         again, _ = start(resume.name).communicate()
         assert again == expected
-    assert killed
-    record_property("tried", killed)
+    assert kept[-1] >= 12 and max(kept) < recorded(tmp_path / "whole"), "killed midway, and what was done was kept"
+    record_property("tried", len(kept))

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
+import pytest
 import torch
 from transformers import pipeline
 
@@ -22,17 +23,19 @@ from drw_hf.detection.result import authenticate, refer_to
 from drw_hf.detection.statistics import STATISTICS
 from drw_hf.detection.verdict import Corrections, verdict_on
 from drw_hf.evidence import verify_commitment
+from drw_hf.evidence.log_roots import stamp_days
 from drw_hf.hub.card import model_card
 from drw_hf.keys import RarestRule, Round, Terms, UnseasonedKey, sealing
 from drw_hf.planning import rehearse
 from drw_hf.watermark import tilt
 from local_tsa import LocalTSA
 from rehearsal_scene import TINY, Explodes, make_rows, make_scene_key, make_tagger, make_words, registered
-from small_models import WORDS, make_key, make_model, make_tokenizer, make_victim
+from small_models import WORDS, make_key, make_lively, make_model, make_tokenizer, make_victim
 from test_detect import make_case
 from test_detect import make_key as make_large_key
 from test_identify import make_probe, make_ring
 from test_margin import made_up_probe, margin_key
+from test_query_log import Clock
 from test_tilt_statistic import as_labels
 from test_tilt_statistic import make_key as make_tilt_key
 from test_tilt_statistic import make_probe as make_tilt_probe
@@ -402,7 +405,32 @@ def freeze_query_log(folder):
     asked = [list(log.asked_under(ring.key_for(USERS[0]))[0])]
     again = log.asked_under(ring.key_for(USERS[1]), SENTENCES)
     lines = [[line.n, line.at, line.link, line.text, line.user, line.answered] for line in log.lines()]
-    write_json(folder / "expected.json", {"lines": lines, "root": day.root, "asked": asked, "again": list(again)})
+    write_json(folder / "expected.json", {"lines": lines, "root": day.root, "asked": asked, "again": list(again[:2])})
+
+
+def freeze_log_evidence(folder, tmp_path):
+    """Evidence that rests on a log of one day, and that log, whose root an authority stamped when the day was over."""
+    folder.mkdir()
+    tokenizer, chance = make_tokenizer(), random.Random(0)
+    texts = [" ".join(chance.choices(WORDS, k=6)) for _ in range(60)]
+    model = make_lively(make_model(), tokenizer, texts, spread=1.0)
+    key = make_key(model, tokenizer, secret=SECRET, mark="tilt", strength=0.2, temperature=1.0, margin=0.6)
+    key.save_pretrained(folder / "key")
+    log, answers = QueryLog(folder / "log"), ["negative", "positive"] * 30
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        clock = Clock(monkeypatch, "2024-03-01")
+        with log.writer(key, label_kind="hard") as writer:
+            writer.append([Served(*pair) for pair in zip(texts, answers, strict=True)]).result()
+        clock.on("2024-03-02")
+        days = root_log(log.folder)
+    with LocalTSA(tmp_path / "log-tsa").running() as tsa:
+        tsa.time = "20240302000500"
+        stamp_days(log.folder, days, tsa.url)
+        shutil.copy(tsa.root, folder / "authority.pem")
+    options = {"key": key, "tokenizer": tokenizer, "victim": model, "progress": False}
+    found = detect(lambda asked: ["positive"] * len(asked), logged=log, suspect_first_seen="2024-06-01", **options)
+    found.save(folder / "evidence.json")
+    write_json(folder / "expected.json", {"verdict": found.verdict, "log10_p": found.log10_p, "log": found.log})
 
 
 def freeze_probes(folder):
@@ -474,6 +502,7 @@ def test_freeze(hub, tmp_path, monkeypatch):
         "rehearsal": freeze_rehearsal,
         "query-log": freeze_query_log,
         "probes": freeze_probes,
+        "log-evidence": lambda folder: freeze_log_evidence(folder, tmp_path),
         "seasoned": freeze_seasoned,
     }
     for name, freeze in parts.items():

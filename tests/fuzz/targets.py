@@ -9,18 +9,21 @@ import json
 import shutil
 import struct
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from drw_hf import KeyRing, QueryLog, WatermarkedConfig, WatermarkKey
+from drw_hf.asking.log_intervals import LogInterval
 from drw_hf.asking.log_lines import link_of
 from drw_hf.detection import DetectionResult, Probe
 from drw_hf.detection.verdict import Corrections, verdict_on
 from drw_hf.errors import DrwError
 from drw_hf.evidence import verify_evidence
 from drw_hf.evidence.commitments import CommitmentRecord
+from drw_hf.evidence.logs import LogContext, check_log_age
 from drw_hf.hub.auditing import classify
 from drw_hf.hub.pull import Pointer
 from drw_hf.keys import UnseasonedKey, files, sealing
@@ -418,6 +421,32 @@ def query_log(folder: Path) -> Run:
         read = list(log.lines())
         assert len(log.to_dataset()) == len(read) and log.check().lines == len(read)
         log.asked_under(ring.key_for("customer-0"))
+
+    return run
+
+
+@target
+def log_of_evidence(folder: Path) -> Run:
+    """Evidence that rests on a log, of which somebody altered what it declares, or the log, its roots and stamps."""
+    place = FROZEN / "log-evidence"
+    key, result = WatermarkKey.from_pretrained(place / "key"), DetectionResult.load(place / "evidence.json")
+    shutil.copytree(place / "log", folder, dirs_exist_ok=True)
+    sound = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    seen, tested_at = datetime(2024, 6, 1, tzinfo=UTC), datetime(2024, 7, 1, tzinfo=UTC)
+    context = LogContext(folder, [place / "authority.pem"], None, seen, tested_at)
+
+    def run(choices: Choices) -> None:
+        for path, content in sound.items():
+            path.write_bytes(content)
+        declared = result.log
+        if choices.below(2):
+            declared = altered_document(result.log, choices)
+            LogInterval.from_dict(declared)
+        else:
+            path = sorted(sound)[choices.below(len(sound))]
+            path.write_bytes(altered_bytes(sound[path], choices))
+        found = check_log_age({**result.document(), "log": declared}, result.probe, key, context)
+        assert all(str(check) for check in found)
 
     return run
 

@@ -56,6 +56,17 @@ class Day:
         """A JSON-able form."""
         return {"format": _FORMAT, "version": _VERSION, **dataclasses.asdict(self)}
 
+    def stamp_in(self, folder: Path, *, finished: bool = True) -> Path:
+        """Where the time stamp over the root lies, if there is one: an RFC 3161 response.
+
+        One that was made before the day was over lies elsewhere: it does not show what was served later that day.
+        """
+        return _place_of(folder, self, "tsr" if finished else "unfinished.tsr")
+
+
+def _place_of(folder: Path, day: "Day", suffix: str) -> Path:
+    return folder / DAYS / f"{day.day}-{day.root[:16]}.{suffix}"
+
 
 def leaf_of(link: str) -> bytes:
     """The leaf of a line in the tree of its day."""
@@ -227,6 +238,7 @@ def redact_log(
     folder: str | os.PathLike[str],
     *,
     user: str | None = None,
+    keep: str | None = None,
     before: str | date | None = None,
     names: bool = False,
 ) -> int:
@@ -242,12 +254,17 @@ def redact_log(
         The log.
     user : str, optional
         Of this user of a ring alone.
+    keep : str, optional
+        Of all users but this one: a copy for whoever verifies a claim about this user needs the others' lines, which
+        the roots fix too, and none of their texts.
     before : str or date, optional
         Of days before this one (UTC) alone.
     names : bool
         Take out the users' names, too.
     """
     folder = Path(folder)
+    if user is not None and keep is not None:
+        raise InvalidInputError("user= and keep= were both given; give the user whose texts go, or the one whose stay")
     limit = None if before is None else _as_day(before)
     left_out = PRIVATE if names else ("text",)
     n_redacted = 0
@@ -258,7 +275,8 @@ def redact_log(
         for read in chain.read():
             document, number = read.document, read.header.file
             meant = read.line is not None and (limit is None or read.header.day < limit)
-            if meant and (user is None or (read.line is not None and read.line.user == user)):
+            whose = None if read.line is None else read.line.user
+            if meant and (user is None or whose == user) and (keep is None or whose != keep):
                 short = {name: value for name, value in document.items() if name not in left_out}
                 hit[number] = hit.get(number, 0) + (short.keys() != document.keys())
                 document = short
@@ -285,6 +303,8 @@ def merge_logs(folder: str | os.PathLike[str], others: Iterable[str | os.PathLik
     sizes = {path: path.stat().st_size for path in folder.glob("*.jsonl")}
     for other in [folder, *map(Path, others)]:
         days = {path.name: path.read_bytes() for path in sorted((other / DAYS).glob("*.json"))}
+        for stamp in sorted((other / DAYS).glob("*.tsr")):
+            wanted.setdefault(folder / DAYS / stamp.name, stamp.read_bytes())
         tails = expired_tails(other)
         for chain in chains_of(other, tails).values():
             contents: dict[int, list[bytes]] = {}
@@ -326,7 +346,7 @@ def _take(wanted: dict[Path, bytes], path: Path, content: bytes) -> None:
 def _write_day(folder: Path, day: Day) -> None:
     (folder / DAYS).mkdir(mode=0o700, exist_ok=True)
     content = json.dumps(day.to_dict(), indent=2) + "\n"
-    write_atomically(folder / DAYS / f"{day.day}-{day.root[:16]}.json", content.encode())
+    write_atomically(_place_of(folder, day, "json"), content.encode())
 
 
 @contextlib.contextmanager

@@ -240,7 +240,7 @@ def read_header(document: Any, where: str) -> LogHeader:
     header = _read(LogHeader, document, where)
     refer = all(map(is_reference, header.after))
     refer = refer and is_hexadecimal(header.before) and is_hexadecimal(header.identity)
-    if not (refer and header.file >= 1 and header.n >= 0 and _is_day(header.day) and len(header.labels) > 1):
+    if not (refer and header.file >= 1 and header.n >= 0 and is_day(header.day) and len(header.labels) > 1):
         raise _damaged(where)
     return header
 
@@ -281,7 +281,7 @@ def _read(kind: type, document: Any, where: str) -> Any:
         raise _damaged(where)
     if unfit(document, {name: _TYPES[name] for name in names}):
         raise _damaged(where)
-    if not is_hexadecimal(document["link"]) or not _is_moment(document["at"]):
+    if not is_hexadecimal(document["link"]) or not is_moment(document["at"]):
         raise _damaged(where)
     return kind(**document)
 
@@ -292,11 +292,13 @@ def is_reference(line: Any) -> bool:
     return three and isinstance(line[0], str) and type(line[1]) is int and is_hexadecimal(line[2])
 
 
-def _is_day(text: str) -> bool:
+def is_day(text: str) -> bool:
+    """Whether this is a day as lines have it."""
     return re.fullmatch(r"\d{4}-\d\d-\d\d", text, re.ASCII) is not None
 
 
-def _is_moment(text: str) -> bool:
+def is_moment(text: str) -> bool:
+    """Whether this is a moment as lines have it."""
     return re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}\+00:00", text, re.ASCII) is not None
 
 

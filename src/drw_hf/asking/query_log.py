@@ -19,6 +19,7 @@ from ..keys.frames import forgets_locals
 from ..keys.key import WatermarkKey
 from ..keys.ring import KeyRing
 from .log_days import Day, check_days, expired_tails
+from .log_intervals import LinesByDay, LogInterval
 from .log_lines import LogHeader, LogKey, LogLine, Text, asked_digest, nonce_of
 from .log_reading import Chain, chains_of, first_header
 from .log_writer import LARGEST_FILE, LogWriter
@@ -30,11 +31,22 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
+Answer = tuple[LogHeader, LogLine]  # a line, and the header of its file
+
+
 class Asked(NamedTuple):
-    """What was asked under a key, as questions, and what was answered: labels, or None of scores."""
+    """What was asked under a key, as questions; what was answered: labels, or None of scores; and on which days."""
 
     questions: list[Question]
     labels: list[Any] | None
+    interval: LogInterval
+
+
+class AnsweredUnder(NamedTuple):
+    """What the log says of a key: of every digest of a text the first line, in their order, and of which days."""
+
+    first: dict[str, Answer]
+    interval: LogInterval
 
 
 @dataclasses.dataclass(frozen=True)
@@ -225,11 +237,21 @@ class QueryLog:
         self, keys: Mapping[str, WatermarkKey], texts: Iterable[Any] | None = None
     ) -> dict[str, Asked]:
         """The same for several keys, by the names they are given here; the log is read once."""
+        answered = self.answered_under_each(keys, LinesByDay())
+        texts = None if texts is None else list(texts)
+        return {name: self._asked(answered[name], key, LogKey.of(key), texts) for name, key in keys.items()}
+
+    @forgets_locals
+    def answered_under_each(self, keys: Mapping[str, WatermarkKey], by_day: LinesByDay) -> dict[str, AnsweredUnder]:
+        """Of each key what was answered under it, of every text the first line; ``by_day`` gets all lines there are.
+
+        A text comes back with the same answer, and of answers that share a draw the first counts.
+        """
         names = {key.commitment(): name for name, key in keys.items()}
         log_keys = {commitment: LogKey.of(keys[name]) for commitment, name in names.items()}
-        # A text comes back with the same answer, and of answers that share a draw the first counts.
-        first: dict[str, dict[str, tuple[LogHeader, LogLine]]] = {commitment: {} for commitment in names}
-        for header, line in self._read():
+        first: dict[str, dict[str, Answer]] = {commitment: {} for commitment in names}
+        lines, digests = dict.fromkeys(names, 0), dict.fromkeys(names, 0)
+        for header, line in self._read(by_day):
             if line.key not in names:
                 continue
             if (
@@ -241,24 +263,39 @@ class QueryLog:
                     f"{line.key[:16]}, and was not written with it: somebody else put it there; restore the log"
                 )
             first[line.key].setdefault(line.asked, (header, line))
-        asked = {}
-        for commitment, lines in first.items():
-            if not lines:
+            lines[line.key] += 1
+            digests[line.key] += line.text is None
+        for commitment, answers in first.items():
+            if not answers:
                 raise QueryLogError(
                     f"the log in {self.folder} holds nothing that was answered under the key {commitment[:16]}"
                     f"{self._chosen()}; give the key that was served then (of a ring the user's, in that epoch)"
                 )
-            name = names[commitment]
-            asked[name] = self._asked(lines, keys[name], log_keys[commitment], texts)
-        return asked
+        since, until = (self._wanted.get(name) for name in ("since", "until"))
+        days = by_day.roots(since, until)
+        return {
+            name: AnsweredUnder(
+                first[commitment],
+                LogInterval(
+                    since=since,
+                    until=until,
+                    days=days,
+                    lines=lines[commitment],
+                    texts=len(first[commitment]),
+                    digests=digests[commitment],
+                ),
+            )
+            for commitment, name in names.items()
+        }
 
     def _asked(
         self,
-        lines: dict[str, tuple[LogHeader, LogLine]],
+        answered: AnsweredUnder,
         key: WatermarkKey,
         log_key: LogKey,
-        texts: Iterable[Any] | None,
+        texts: list[Any] | None,
     ) -> Asked:
+        lines, interval = answered
         by_word = key.task == "token-classification"
         if texts is None:
             missing = sum(line.text is None for _, line in lines.values())
@@ -269,7 +306,6 @@ class QueryLog:
                 )
             found = [(line.text, header, line) for header, line in lines.values() if line.text is not None]
         else:
-            texts = list(texts)
             check_texts(texts, "texts", range(len(texts)))
             texts = [" ".join(text) if by_word and not isinstance(text, str) else text for text in texts]
             found = _matched(texts, lines, log_key, self.folder)
@@ -286,8 +322,8 @@ class QueryLog:
             for text, _, _ in found
         ]
         if any(header.label_kind == "soft" for _, header, _ in found):
-            return Asked(questions, None)
-        return Asked(questions, [line.answered for _, _, line in found])
+            return Asked(questions, None, interval)
+        return Asked(questions, [line.answered for _, _, line in found], interval)
 
     # -- inside
 
@@ -298,9 +334,13 @@ class QueryLog:
     def _chains(self) -> dict[str, Chain]:
         return chains_of(self.folder, expired_tails(self.folder))
 
-    def _read(self) -> Iterator[tuple[LogHeader, LogLine]]:
-        def entries(chain: Chain) -> Iterator[tuple[LogHeader, LogLine]]:
-            return ((header, line) for _, header, line in chain.read() if line is not None)
+    def _read(self, by_day: LinesByDay | None = None) -> Iterator[Answer]:
+        def entries(chain: Chain) -> Iterator[Answer]:
+            for read in chain.read():
+                if by_day is not None:
+                    by_day.add(read)
+                if read.line is not None:
+                    yield read.header, read.line
 
         chains = [entries(chain) for chain in self._chains().values()]
         for header, line in heapq.merge(*chains, key=lambda one: (one[1].at, one[0].chain, one[1].n)):
@@ -329,7 +369,7 @@ def _moment(value: str | date | datetime, name: str) -> str:
 
 
 def _matched(
-    texts: Sequence[Any], first: dict[str, tuple[LogHeader, LogLine]], key: LogKey, folder: Path
+    texts: Sequence[Any], first: dict[str, Answer], key: LogKey, folder: Path
 ) -> list[tuple[Text, LogHeader, LogLine]]:
     """The lines of texts that were given again."""
     found: dict[str, tuple[Text, LogHeader, LogLine]] = {}

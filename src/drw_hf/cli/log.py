@@ -61,25 +61,21 @@ def root(
 ) -> Outcome:
     """Make the root of each day that is over: one number that fixes all its lines.
 
-    Stamp it (--timestamp-url, or any authority of yours), or publish it. A log is its owner's word; a root that is
-    older than the suspect shows that its lines were not made up for the occasion.
+    Have it stamped every day (--timestamp-url), and publish it. A log is its owner's word; a root that was stamped
+    when its day was over, and before the suspect was seen, shows that its lines were not made up for the occasion:
+    drw-hf verify --log holds evidence against it.
 
     \b
     Example: drw-hf log root my-log
     """
     from ..asking import root_log
-    from ..keys.files import write_atomically
 
     days = root_log(log, day)
     stamped = []
     if timestamp_url is not None:
-        from ..evidence.timestamps import request_timestamp
+        from ..evidence.log_roots import stamp_days
 
-        for one in days:
-            place = log / "days" / f"{one.day}-{one.root[:16]}.tsr"
-            if not place.exists():
-                write_atomically(place, request_timestamp(one.root, timestamp_url))
-                stamped.append(str(place))
+        stamped = [str(place) for place in stamp_days(log, days, timestamp_url)]
     lines = [f"{one.day}  {one.root}  {one.lines:,} lines" for one in days]
     if not days:
         lines = [f"No day in {log} is over yet; --day makes the root of what there is of today."]
@@ -137,6 +133,7 @@ def expire(
 def redact(
     log: Folder,
     user: Annotated[str | None, shared.name_option("Of this user alone.")] = None,
+    keep: Annotated[str | None, shared.name_option("Of all users but this one, in a copy for others.")] = None,
     before: Annotated[str | None, shared.name_option("Of days before this one (UTC) alone.", "DAY")] = None,
     names: Annotated[bool, shared.flag("--names", "Take out users' names, too.")] = False,
 ) -> Outcome:
@@ -150,5 +147,5 @@ def redact(
     """
     from ..asking import redact_log
 
-    n_lines = redact_log(log, user=user, before=before, names=names)
+    n_lines = redact_log(log, user=user, keep=keep, before=before, names=names)
     return Outcome({"path": str(log), "lines": n_lines}, f"Took the text out of {n_lines:,} lines of {log}.")

@@ -88,6 +88,11 @@ def file_option(help: str, metavar: str = "FILE") -> typer.models.OptionInfo:
     return typer.Option(help=help, metavar=metavar, exists=True, dir_okay=False)
 
 
+def folder_option(help: str, metavar: str = "FOLDER") -> typer.models.OptionInfo:
+    """A folder that is there."""
+    return typer.Option(help=help, metavar=metavar, exists=True, file_okay=False)
+
+
 def name_option(help: str, metavar: str = "NAME") -> typer.models.OptionInfo:
     """A word, or several if the option may be repeated."""
     return typer.Option(help=help, metavar=metavar)

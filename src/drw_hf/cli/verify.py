@@ -24,6 +24,10 @@ def verify(
     probe_digest: Annotated[
         str | None, shared.name_option("The digest that a neutral party published of its probe.", "SHA256")
     ] = None,
+    log: Annotated[
+        Path | None,
+        shared.folder_option("The log that the evidence rests on, with the stamps over its days.", "LOG"),
+    ] = None,
     victim: Annotated[
         str | None, shared.model_option("--victim", "The clean model, or the protected one, whose weights a key names")
     ] = None,
@@ -46,7 +50,8 @@ def verify(
     parameters are the key's, that every figure follows from the saved probe, and that what was tried is declared. With
     --tokenizer also that the tokens are those of the texts and that its special tokens alone do not count, with
     --corpus that a public seed drew the texts, and with --probe-digest that the answers are those that a neutral party
-    recorded. Of a seasoned key, that nobody chose its numbers. A log is its owner's word, and left open.
+    recorded. Of a seasoned key, that nobody chose its numbers. A log is its owner's word, and left open, unless --log
+    shows all its lines under roots that an authority stamped before the suspect was seen.
     Exits with 0 if every check passed, 1 if one failed, 4 if none failed but some could not be decided.
 
     \b
@@ -73,6 +78,7 @@ def verify(
         tokenizer=None if named is None else load_tokenizer(named),
         corpus=None if corpus is None else reading.load(corpus, opened.task),
         probe_digest=probe_digest,
+        log=log,
         victim=None if victim is None else load_clean(victim, opened.task, opened),
         proof=shown,
         trusted_beacons=trusted_beacon or (),

@@ -263,5 +263,5 @@ def probe(scene: Scene, name: str, suspect: Any, its_tokenizer: Any, protected: 
         suspects_tested=len(SUSPECTS),
         level=LEVEL,
         simulated_keys=SIMULATED_KEYS,
-        **asking_options(scene.work),
+        **asking_options(scene.work, None),  # cut as the key records
     )

@@ -67,9 +67,9 @@ class Scene:
         return self.probes if self.task == TOKEN else self.queries
 
 
-def asking_options(work: str) -> AskingOptions:
+def asking_options(work: str, max_length: int | None = MAX_LENGTH) -> AskingOptions:
     """How everybody in a demo is asked."""
-    return {"max_length": MAX_LENGTH, "batch_size": 64, "cache_dir": work, "progress": False}
+    return {"max_length": max_length, "batch_size": 64, "cache_dir": work, "progress": False}
 
 
 def corpus_scene(task: Task, work: str, stages: "Stages", *, mark: str, limit: int | None, seed: int) -> Scene:

@@ -8,10 +8,12 @@ from typing import Any, Protocol, Unpack
 
 from transformers import PreTrainedTokenizerBase
 
-from ..asking.query_log import QueryLog
+from ..asking.query_log import Asked, QueryLog
+from ..checks import whole_number
 from ..errors import InvalidInputError, KeyMismatchError
 from ..keys.key import WatermarkKey
 from ..keys.settings import MARKS
+from .cutting import check_cut_is_counted, check_length_is_counted
 from .probe import Probe
 from .probing import ProbingOptions, Suspect, probe_of
 from .result import DetectionResult, as_iso, authenticate, moment_of, refer_to
@@ -44,7 +46,7 @@ def detect(
     suspects_tested: int = 1,
     looks: int = 1,
     level: float = 1e-3,
-    logged: Sequence[Any] | QueryLog | None = None,
+    logged: Sequence[Any] | QueryLog | Asked | None = None,
     logged_counts: Mapping[int, int] | None = None,
     simulated_keys: int = 0,
     commitment: FoundCommitment | None = None,
@@ -92,7 +94,9 @@ def detect(
     logged : QueryLog or sequence, optional
         The log of the service that was protected with this key (:class:`drw_hf.QueryLog`, which ``drw-hf serve --log``
         writes). The suspect is asked about what was answered under the key, and nothing else: of a ring's user the
-        user's own texts. ``texts`` are then needed only where the log holds digests in their place.
+        user's own texts. ``texts`` are then needed only where the log holds digests in their place. The result says
+        by which days of the log it goes (:attr:`DetectionResult.log`), so that ``verify`` can hold them against their
+        time-stamped roots; what ``QueryLog.asked_under`` gives may stand for the log.
 
         Or the labels that a hard-label service served for ``texts`` (token tasks: one per word), by name or number;
         with ``texts=None``, a list of (text, served) pairs. For the paper's mark labels select the memory test, which
@@ -122,7 +126,8 @@ def detect(
     Raises
     ------
     InvalidInputError
-        Where there is nothing to test: no probes, labels that cannot be matched, a class that nobody predicts. Of the
+        Where texts are cut in another way than the key records and ``looks`` is 1: that is another look. Or
+        where there is nothing to test: no probes, labels that cannot be matched, a class that nobody predicts. Of the
         mark tilt also where the reference, tested like a suspect, follows the key or leans against it, with a z of 4.
     KeyMismatchError
         Where key and tokenizer, key and probe, or key and commitment do not belong together.
@@ -130,28 +135,33 @@ def detect(
     record = None if commitment is None else _record_of(commitment, key)
     first_seen = None if suspect_first_seen is None else _checked_day(as_iso(suspect_first_seen))
     draws = MARKS.get(key.mark).draws(key.settings)
-    if isinstance(suspect, Probe):
-        if isinstance(logged, QueryLog):
-            raise InvalidInputError(
-                "a Probe holds its answers already, and a QueryLog says what to ask; leave out logged=, or give the "
-                "suspect itself in place of the probe"
-            )
-    elif isinstance(logged, QueryLog):
+    if isinstance(suspect, Probe) and isinstance(logged, QueryLog | Asked):
+        raise InvalidInputError(
+            "a Probe holds its answers already, and a QueryLog says what to ask; leave out logged=, or give the "
+            "suspect itself in place of the probe"
+        )
+    if isinstance(logged, QueryLog):
         given = None if texts is None else texts_in(texts, key.task, probing.get("text_columns"))
-        texts, labels = logged.asked_under(key, given)
+        logged = logged.asked_under(key, given)
+    interval = None
+    if isinstance(logged, Asked):
+        texts, labels, interval = logged
         logged = labels if draws else None
-    elif texts is None and logged is not None:
+    elif not isinstance(suspect, Probe) and texts is None and logged is not None:
         texts, logged = _split_pairs(logged)
-    if logged is not None and not isinstance(logged, QueryLog) and not draws:
+    if logged is not None and not draws:
         raise InvalidInputError(
             f"logged= is for services that draw labels, and with this key of the mark {key.mark!r} none are drawn; "
             "leave it out, and give the logged texts alone (keys with a margin draw close calls: see margin_budget)"
         )
+    corrections = Corrections(keys_tried, suspects_tested, whole_number("looks", looks))
+    check_length_is_counted(key, looks, probing.get("max_length"))
     others: dict[str, Any] = {"tokenizer": tokenizer, "victim": victim, "reference": reference, "logged": logged}
     probe = probe_of("detect", suspect, texts, key=key, controls=controls, **others, **probing)
-    corrections = Corrections(keys_tried, suspects_tested, looks)
+    check_cut_is_counted(key, looks, probe)
     bare = verdict_on(probe, key, corrections, level, TestOptions(logged_counts, simulated_keys))
     result = refer_to(bare, record, first_seen)
+    result = dataclasses.replace(result, log=None if interval is None else interval.to_dict())
     return dataclasses.replace(result, mac=authenticate(result.document(), key))
 
 

@@ -30,7 +30,7 @@ FORMAT = "drw-evidence-1"
 LARGEST_EVIDENCE = 64 * MEBIBYTE  # two million numbers; a result has a few for each token of the vocabulary
 NOT_COMMITTED = "The result refers to no commitment made beforehand"
 _NOT_SAVED = ("probe", "null_samples")
-_SAID_SINCE: dict[str, Any] = {"label_map": None, "n_unanswered": 0, "controls": None}
+_SAID_SINCE: dict[str, Any] = {"label_map": None, "n_unanswered": 0, "controls": None, "log": None}
 _SERIES = ("frequencies", "powers", "hash_values", "target_values")
 
 
@@ -104,6 +104,9 @@ class DetectionResult:
     controls : list of dict or None
         The same test on models that are known to be innocent, as in ``beside``, with each one's ``name``, and None in
         the place of its figures where it cannot be tested. No part of the verdict, and no look at the suspect.
+    log : dict or None
+        By which part of a :class:`drw_hf.QueryLog` the test goes, as its owner declares: the days, the Merkle root
+        over all lines of each, and how many lines and texts were answered under the key. It holds no text and no name.
     commitment : dict or None
         Where the key's commitment was found, as :func:`drw_hf.evidence.verify_commitment` tells; None for a result
         that refers to none.
@@ -153,6 +156,7 @@ class DetectionResult:
     parts: dict[str, dict[str, Any]] | None = None
     n_unanswered: int = 0
     controls: list[dict[str, Any]] | None = None
+    log: dict[str, Any] | None = None
     commitment: dict[str, Any] | None = None
     suspect_first_seen: str | None = None
     mac: str | None = field(default=None, repr=False)

@@ -1,6 +1,7 @@
 """From a probe to a verdict: the statistic that applies, corrected for all that was tried, and what P_snr says."""
 
 import dataclasses
+import logging
 import math
 import platform
 from collections.abc import Mapping
@@ -43,6 +44,7 @@ _SETTINGS = ("tau", "law", "scope", "temperature")  # of those that marks have, 
 _FAR_APART, _NOISE = 3.0, 2.0
 _references: WeakKeyDictionary[Probe, Probe] = WeakKeyDictionary()  # as suspects, for every key the same
 _MISMATCHES, _FEW = 0.005, 3  # the share of drawn answers, or their number, that rounding explains, generously
+logger = logging.getLogger(__name__)
 _LIBRARIES = ("drw_hf", "astropy", "numpy", "torch", "transformers", "datasets")
 
 
@@ -315,6 +317,13 @@ def check_belongs(probe: Probe, key: WatermarkKey) -> None:
     fingerprints = {probe.tokenizer_fingerprint, key.tokenizer_fingerprint} - {None}
     if len(fingerprints) > 1 or probe.input_ids.max(initial=0) >= key.vocab_size:
         raise KeyMismatchError(f"the probe's tokens are not those of the key {key.fingerprint}'s tokenizer")
+    # A warning alone: another version of tokenizers may write the same one in another way.
+    if len({probe.tokenizer_digest, key.tokenizer_digest} - {None}) > 1:
+        logger.warning(
+            "the tokenizer has the vocabulary of the key %s's, but is not the one that the key was made with: where "
+            "it splits texts in another way, other words are tested, and drw-hf verify leaves that open",
+            key.fingerprint,
+        )
 
 
 @forgets_locals

@@ -7,7 +7,7 @@ from ..lazy import lazy
 if TYPE_CHECKING:
     from .check import Check
     from .commitments import CommitmentRecord, NotCommitted, publish_commitment, verify_commitment
-    from .logs import ProvenLines
+    from .log_roots import ProvenLines
     from .timestamps import Timestamp, verify_timestamp
     from .verify import Verification, verify_evidence
 
@@ -32,7 +32,7 @@ __getattr__, __dir__ = lazy(
             ("CommitmentRecord", "NotCommitted", "publish_commitment", "verify_commitment"), "commitments"
         ),
         "Check": "check",
-        "ProvenLines": "logs",
+        "ProvenLines": "log_roots",
         **dict.fromkeys(("Timestamp", "verify_timestamp"), "timestamps"),
         **dict.fromkeys(("Verification", "verify_evidence"), "verify"),
     },

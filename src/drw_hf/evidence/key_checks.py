@@ -32,6 +32,7 @@ from .commitments import NotCommitted, verify_commitment
 
 MARGIN = timedelta(minutes=10)  # between the stamp and the round, so that no clock and no early value matters
 RANDOM = "the key was drawn at random"
+COUNTED = "all keys that were committed to are declared as tried"
 
 
 @dataclass(frozen=True)
@@ -81,6 +82,7 @@ def check_key_itself(document: Mapping[str, Any], key: WatermarkKey, context: Ke
     if key.seasoning is not None:
         yield Check(RANDOM, *_judge_seasoning(document, key, context))
         yield _check_terms(document, key.seasoning.terms, context)
+    if key.seasoning is not None or (context.repo_id is not None and context.first_seen is not None):
         yield _check_counted(document, key, context)
     if context.proof is not None:
         yield _check_proof(document, key, context.proof)
@@ -227,11 +229,13 @@ def _check_terms(document: Mapping[str, Any], terms: Terms, context: KeyContext)
 
 def _check_counted(document: Mapping[str, Any], key: WatermarkKey, context: KeyContext) -> Check:
     """Whether all keys that the repository says were prepared before the suspect was seen count as tried."""
-    name = "all keys that were committed to are declared as tried"
-    assert key.seasoning is not None
     if context.repo_id is None or context.first_seen is None:
-        return Check(name, "open", "without the repository, and the day the suspect was first seen, nobody can count")
-    own = {key.fingerprint, key.seasoning.commitment[:16]}
+        return Check(
+            COUNTED, "open", "without the repository, and the day the suspect was first seen, nobody can count"
+        )
+    own = {key.fingerprint}
+    if key.seasoning is not None:
+        own.add(key.seasoning.commitment[:16])
     n_declared = 1
     if context.proof is not None:
         own.add(context.proof.root[:16])
@@ -239,14 +243,14 @@ def _check_counted(document: Mapping[str, Any], key: WatermarkKey, context: KeyC
     try:
         others = _published(context) - own
     except HubError as error:
-        return Check(name, "open", str(error))
+        return Check(COUNTED, "open", str(error))
     needed, tried = n_declared + len(others), document.get("keys_tried")
     there = f"{context.repo_id} carries {len(others)} other commitments"
     if type(tried) is not int or tried < needed:
         return Check(
-            name, "failed", f"{there}: aborted rounds and rotated keys count, so keys_tried is at least {needed}"
+            COUNTED, "failed", f"{there}: aborted rounds and rotated keys count, so keys_tried is at least {needed}"
         )
-    return Check(name, "passed", f"{there}, and keys_tried={tried}; what was prepared in secret nobody can count")
+    return Check(COUNTED, "passed", f"{there}, and keys_tried={tried}; what was prepared in secret nobody can count")
 
 
 def _published(context: KeyContext) -> set[str]:

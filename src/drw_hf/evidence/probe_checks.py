@@ -1,13 +1,13 @@
 """Checks of a probe against what lies outside of it: a tokenizer, a corpus, a digest that others published."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from transformers import PreTrainedTokenizerBase
 
-from ..asking.questions import Cut
+from ..asking.questions import Cut, recorded_cut
+from ..detection.cutting import is_cut_otherwise
 from ..detection.drawing import drawn_again
-from ..detection.probed_model import ProbedModel
 from ..detection.probing import Probe, are_tokens_of
 from ..detection.texts import asked_texts, encode
 from ..errors import DrwError
@@ -16,6 +16,7 @@ from ..keys.key import WatermarkKey
 from .check import Check, Status
 
 TOKENS = "the tokens are those of the texts"
+CUT = "the texts were cut as the key records"
 DRAWN = "the texts were drawn by the public seed"
 PARTYS = "the suspect's answers are those that a neutral party recorded"
 
@@ -23,9 +24,17 @@ PARTYS = "the suspect's answers are those that a neutral party recorded"
 def check_tokens(
     probe: Probe | None, key: WatermarkKey, tokenizer: PreTrainedTokenizerBase | None
 ) -> tuple[Check, ...]:
-    """Whether the tokens in a probe are those that the key's tokenizer makes of its texts; none without both."""
-    if probe is None or probe.texts is None or probe.cut is None or tokenizer is None:
+    """Whether the tokens in a probe are those that the key's tokenizer makes of its texts; none without both.
+
+    A probe also says by which tokenizer it was made, the whole of it: another one than the key's leaves it open.
+    """
+    if probe is None or probe.texts is None or probe.cut is None:
         return ()
+    if tokenizer is None:
+        if len({probe.tokenizer_digest, key.tokenizer_digest} - {None}) < 2:
+            return ()
+        said = "the probe was made with another tokenizer, though of the key's vocabulary: give the key's to compare"
+        return (Check(TOKENS, "open", said),)
     if key.tokenizer_fingerprint not in (None, tokenizer_fingerprint(tokenizer)):
         return (Check(TOKENS, "failed", "the tokenizer given has another vocabulary than the key was made with"),)
     try:
@@ -37,11 +46,21 @@ def check_tokens(
     given, doubts = tokenizer_digest(tokenizer), []
     if key.tokenizer_digest not in (None, given):
         doubts.append("the tokenizer given has the key's vocabulary, but is not the one that the key was made with")
-    recorded = ProbedModel.of_key(key).cut
-    if recorded is not None and recorded.by(tokenizer) != Cut(**probe.cut):
-        doubts.append("the texts were cut in another way than the key records, which is another look")
     status: Status = "open" if doubts else "passed"
     return (Check(TOKENS, status, "; ".join([f"computed again, all {len(probe.input_ids)} are", *doubts])),)
+
+
+def check_cut(document: Mapping[str, Any], probe: Probe | None, key: WatermarkKey) -> tuple[Check, ...]:
+    """Whether texts were cut as the key records, or another cut counts as a look; none where it records nothing."""
+    if probe is None or probe.cut is None or recorded_cut(key.settings) is None:
+        return ()
+    if not is_cut_otherwise(probe, key):
+        return (Check(CUT, "passed", "no text was cut otherwise"),)
+    looks = document.get("looks")
+    if type(looks) is not int or looks < 2:
+        said = f"they were cut in another way, and looks={looks}: another cut is another look"
+        return (Check(CUT, "failed", said),)
+    return (Check(CUT, "passed", f"they were cut in another way, which looks={looks} counts"),)
 
 
 def check_draw(probe: Probe | None, corpus: Iterable[Any] | None) -> tuple[Check, ...]:

@@ -13,6 +13,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+from ..asking.log_intervals import LogInterval
 from ..checks import check_level, is_number
 from ..detection.result import (
     NOT_COMMITTED,
@@ -43,6 +44,7 @@ WITHHELD = (
     "hash values, the answers over them, the periodogram and P_snr",
     "how many probes and tokens counted, and the test statistic with its mean and spread",
     "the probe: what was asked and answered",
+    "the log of a service, if the test goes by one: its days, their roots, and how much was served",
 )
 _SHOWN = (
     "verdict log10_p log10_bound z_score level keys_tried suspects_tested looks statistic n_queries suspect "
@@ -136,7 +138,8 @@ def _check(result: DetectionResult) -> None:
     numbers["beside"] = 0.0 if result.beside is None else result.beside["z_score"]
     numbers |= {f"parts ({name})": part["z_score"] for name, part in (result.parts or {}).items()}
     problems = {name: "it is not finite" for name, value in numbers.items() if not is_number(value)}
-    for name, check in (("level", check_level), ("commitment", CommitmentRecord.from_dict)):
+    checks = {"level": check_level, "commitment": CommitmentRecord.from_dict, "log": LogInterval.from_dict}
+    for name, check in checks.items():
         try:
             if getattr(result, name) is not None:
                 check(getattr(result, name))
@@ -187,6 +190,7 @@ def _page(result: DetectionResult, redact: bool) -> str:
         "the commitment, which is not proven to be older than the suspect": result.commitment and not proven,
         "whether the key was drawn at random, as its owner chose its arrays": result.settings.get("origin")
         == "arrays",
+        "the log, which is its owner's word as long as verify is not given it": result.log is not None,
     }
     allowed = log10_allowed(vars(result))
     return page_template("report.html").render(

@@ -3,9 +3,11 @@
 from collections.abc import Container, Mapping
 from typing import Any
 
+from ..detection.cutting import free_length
 from ..detection.probing import Probe
 from ..detection.statistics import STATISTICS, newest_for
 from ..keys.key import WatermarkKey
+from .logs import NAME as OLD_LOG
 from .logs import rests_on_log
 from .probe_checks import DRAWN, PARTYS, TOKENS
 
@@ -17,7 +19,8 @@ def taken_on_trust(
     settings = document["settings"] if isinstance(document["settings"], dict) else {}
     optional = ("victim", "reference", "gold", "logged", "label_map", "controls", "draw")
     given = {name: getattr(probe, name, None) is not None for name in optional}
-    log = rests_on_log(probe if isinstance(probe, Probe) else None, settings)
+    log = rests_on_log(document, probe if isinstance(probe, Probe) else None)
+    old_log = OLD_LOG in shown
     newest = newest_for(STATISTICS, probe, key) if isinstance(probe, Probe) else None
     has_texts = getattr(probe, "texts", None) is not None
     believed = {
@@ -33,7 +36,12 @@ def taken_on_trust(
         in shown
         and key.tokenizer_digest is None,
         "The texts were not chosen by the suspect's answers, and none were left out afterwards: whoever keeps those "
-        "that fit the key makes an unmarked suspect look marked.": DRAWN not in shown,
+        "that fit the key makes an unmarked suspect look marked.": DRAWN not in shown and not old_log,
+        "Which days of the log were tested was not chosen by the suspect's answers.": old_log,
+        "No other lines were stamped for the same days and left out, like a second log, or that of a replica: stamps "
+        "are private.": old_log,
+        "What stands in the log was served to somebody: that it was written before the suspect was seen is shown, and "
+        "no more.": old_log,
         "A public seed, which the probe names, drew the texts: give the corpus to draw them again.": given["draw"]
         and DRAWN not in shown,
         "The seed of the draw is what its source gave, and nobody knew it when the key, the corpus and how many texts "
@@ -49,14 +57,17 @@ def taken_on_trust(
         "The suspect's labels are those of the key that the owner chose for them (label_map), and no others were "
         "tried.": given["label_map"] or bool(document.get("label_map")),
         "The gold labels in the probe are right.": given["gold"],
-        "The logged labels in the probe are those that were served.": given["logged"],
+        "The logged labels in the probe are those that were served.": given["logged"] and not old_log,
         "The logged counts are how often the tokens were asked.": bool(settings.get("logged_counts")),
         "Which texts were asked of the service, and which of them are in the log, did not depend on what it answered: "
         "a log that is filtered by answers, feedback or correctness makes unmarked suspects look marked, and so may "
         "a client who chose what to ask by earlier answers.": log,
         "The log is in the order in which it was served: of answers that share a draw the first counts.": bool(
             document.get("parts")
-        ),
+        )
+        and not old_log,
+        "No other length was tried after which texts were cut: the key does not record one.": isinstance(probe, Probe)
+        and free_length(probe, key) is not None,
         "No more keys, suspects and looks were tried than are declared.": True,
         "Nobody put the mark there: neither a customer who recovered the key's numbers from answers, nor the owner by "
         "publishing marked labels for others to learn from.": True,

@@ -38,8 +38,8 @@ from ..wording import printable
 from .check import Check, Status
 from .commitments import CommitmentRecord, NotCommitted, verify_commitment
 from .key_checks import KeyContext, check_key_itself, moment_or_none, trusted_of_the_key
-from .logs import ProvenLines, check_log_age
-from .probe_checks import check_draw, check_party, check_tokens
+from .logs import Log, LogContext, check_log_age
+from .probe_checks import check_cut, check_draw, check_party, check_tokens
 from .trust import taken_on_trust
 
 TOLERANCE = 1e-6  # relative: what other versions of numpy and torch may round differently, and far less than matters
@@ -48,10 +48,10 @@ _MOST_SIMULATED = 1_000  # no saved figure takes more, and a file must not make 
 _FIRST_P_SNR = "drw-psnr-1"  # of evidence that does not say by which version its P_snr was computed
 _REWORDED = ("standard deviations a token", "standard deviations per token")  # in explanations: before, and now
 # What evidence of earlier versions, or without such a thing, does not say, and what it would say.
-_ADDED_SINCE = {"beside": None, "label_map": None, "parts": None, "n_unanswered": 0, "controls": None}
+_ADDED_SINCE = {"beside": None, "label_map": None, "parts": None, "n_unanswered": 0, "controls": None, "log": None}
 _TRIED = ("keys_tried", "suspects_tested", "looks")
 _OF_THE_KEY = {"key_commitment", "key_fingerprint", "frequency", "target_label", "settings"}
-_OF_THE_CLAIM = {"format", "created_at", "versions", "mac", "commitment", "suspect_first_seen"}
+_OF_THE_CLAIM = {"format", "created_at", "versions", "mac", "commitment", "suspect_first_seen", "log"}
 _COMPARED_ELSEWHERE = _OF_THE_KEY | _OF_THE_CLAIM
 
 
@@ -114,7 +114,7 @@ def verify_evidence(
     tokenizer: PreTrainedTokenizerBase | None = None,
     corpus: Iterable[Any] | None = None,
     probe_digest: str | None = None,
-    log: ProvenLines | None = None,
+    log: Log | None = None,
     victim: PreTrainedModel | None = None,
     proof: UserProof | None = None,
     trusted_beacons: Sequence[str | os.PathLike | bytes] = (),
@@ -149,9 +149,10 @@ def verify_evidence(
         The corpus from which a public seed drew the texts, for the draw to be done again.
     probe_digest : str, optional
         The digest that a neutral party published of its probe, before it saw the key.
-    log : ProvenLines, optional
-        What shows that the lines of a log are older than the suspect. Without it, evidence that rests on a log is
-        open: the log is its owner's word.
+    log : QueryLog, path or ProvenLines, optional
+        The whole log that the evidence rests on, with the time stamps over the roots of its days, in the log's folder
+        ``days``: they have to be older than the suspect, by authorities that you trust. Of another kind of log what
+        shows the same. Without it such evidence is open: a log is its owner's word.
     victim : PreTrainedModel, optional
         The clean model, or the protected one, in memory: a seasoned key names its weights.
     proof : UserProof, optional
@@ -197,9 +198,10 @@ def verify_evidence(
         _check_tried(document, replayed),
         *_check_log(replayed),
         *check_tokens(probe, key, tokenizer),
+        *check_cut(document, probe, key),
         *check_draw(probe, corpus),
         *check_party(probe, probe_digest),
-        *check_log_age(probe, _settings_of(document), seen, log),
+        *check_log_age(document, probe, key, LogContext(log, trusted_roots, tokenizer, seen, _made_at(document))),
         *check_key_itself(document, key, context),
         _check_commitment(document, key if proof is None else proof.root, repo_id, first_seen, **hub),
     )

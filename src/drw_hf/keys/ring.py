@@ -32,7 +32,7 @@ from .key import now as _now
 from .merkle import Declaration, UserProof
 from .rounds import RoundValue
 from .seasoning import BASE_DOMAIN, Seasoning, Terms, base_fields, seasoned_secret
-from .users import encode_user, listed, quoted
+from .users import check_spellings, encode_user, listed, quoted
 
 _DOMAIN = b"drw-hf ring commitment v1"
 _KEYS_KEPT = 64  # a key's tables are 16 bytes per token id, so up to 4 MB each
@@ -255,14 +255,17 @@ class KeyRing(KeptSecret):
         the ring keeps the root and the count only. To add users, declare the longer list; the older declaration stays
         in :attr:`declarations` and can still be proven.
 
-        ``users`` are distinct, in any order. It takes 32 bytes per user, whatever the names, if they can be iterated
-        over again (a list, a column of a data set); an iterator is read into a list first.
+        ``users`` are distinct, in any order; one name in two spellings of Unicode, composed and decomposed, is
+        refused. It takes 32 bytes per user, whatever the names, if they can be iterated over again (a list, a column
+        of a data set); an iterator is read into a list first.
 
         In an epoch whose keys are seasoned users are declared once, before the round: whoever added a user later could
         try names until one of them suits. To add users there, :meth:`rotate` with the terms of another round.
         """
         with self._change_lock:
+            users = listed(users)
             leaves = self._leaves(users, self.epoch)
+            check_spellings(users)
             root = merkle.bound_root(merkle.tree_hash(leaves.tobytes()), len(leaves))
             declaration = Declaration(root, len(leaves), self.epoch, _now())
             if self.declared is None or self.declared.root != root:

@@ -1,5 +1,6 @@
 """The names of a ring's users."""
 
+import unicodedata
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -33,6 +34,27 @@ def listed(users: Any) -> Iterable[str]:
     if hasattr(users, "readline"):
         raise InvalidInputError("an open file gives names with their line ends; pass file.read().splitlines()")
     return list(users) if isinstance(users, Iterator) else users
+
+
+def check_spellings(users: Iterable[str]) -> None:
+    """Refuse one name in two spellings of Unicode, composed and decomposed: nobody could tell whom it accuses."""
+    spelt: dict[str, str] = {}
+    for user in users:
+        if isinstance(user, str) and not unicodedata.is_normalized("NFC", user):
+            other = spelt.setdefault(unicodedata.normalize("NFC", user), user)
+            if other != user:
+                raise spelt_twice(user, other)
+    for user in users if spelt else ():
+        if user in spelt:
+            raise spelt_twice(user, spelt[user])
+
+
+def spelt_twice(user: str, other: str) -> InvalidInputError:
+    """What is said of one name in two spellings."""
+    return InvalidInputError(
+        f"the users {user!a} and {other!a} are one name in two spellings of Unicode, with keys of their own, "
+        "and nobody who reads it could tell whom a finding names; list them apart, or rename one"
+    )
 
 
 def quoted(user: Any) -> str:

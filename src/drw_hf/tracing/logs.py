@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 from transformers import PreTrainedTokenizerBase
 
-from ..asking.query_log import QueryLog
+from ..asking.query_log import Asked, QueryLog
 from ..checks import whole_number
 from ..detection import detect
 from ..detection.probing import ProbingOptions, Suspect
@@ -14,7 +14,7 @@ from ..detection.result import DetectionResult
 from ..detection.tabulate import figures_of, table_of
 from ..errors import InvalidInputError
 from ..keys.ring import KeyRing
-from ..keys.settings import MARKS
+from ..keys.users import check_spellings
 from ..wording import printable
 from .users import Users, stream_users
 
@@ -100,12 +100,15 @@ def identify_by_log(
         How the suspect is probed: :class:`drw_hf.detection.ProbingOptions`.
     """
     epoch = ring.epoch if epoch is None else epoch
+    of_each: Mapping[str, Any]
     if isinstance(logs, QueryLog):
-        logs, in_the_log = _of_each(logs, ring, users, epoch)
+        of_each, in_the_log = _of_each(logs, ring, users, epoch)
         n_users = in_the_log if n_users is None else n_users
     elif users is not None:
         raise InvalidInputError("users= chooses from a QueryLog; of a mapping give those that are to be tested")
-    if not isinstance(logs, Mapping) or not logs:
+    else:
+        of_each = logs
+    if not isinstance(of_each, Mapping) or not of_each:
         raise InvalidInputError("there are no logs to test; give {user: [(text, served), ...]}")
     n_users = None if n_users is None else whole_number("n_users", n_users)
     declared = [one.count for one in ring.declarations if one.epoch == epoch]
@@ -114,14 +117,12 @@ def identify_by_log(
             "no users were declared for this epoch, so nobody knows for how many the p-values are to be corrected; "
             "give n_users=, the number of all users who could have been named"
         )
-    family = max(len(logs), *declared, n_users or 0)
-    asked = {user: log if isinstance(log, _Log) else _Log(None, list(log)) for user, log in logs.items()}
+    family = max(len(of_each), *declared, n_users or 0)
     results = {
         user: detect(
             suspect,
-            log.texts,
             key=ring.key_for(user, epoch),
-            logged=log.labels,
+            logged=log if isinstance(log, Asked) else list(log),
             victim=victim,
             tokenizer=tokenizer,
             reference=reference,
@@ -131,21 +132,14 @@ def identify_by_log(
             looks=looks,
             **probing,
         )
-        for user, log in asked.items()
+        for user, log in of_each.items()
     }
     ordered = dict(sorted(results.items(), key=lambda one: (one[1].log10_bound, one[0])))
     leakers = tuple(user for user, result in ordered.items() if result.verdict == "detected")
     return LoggedIdentification(leakers, ordered, family)
 
 
-class _Log(NamedTuple):
-    """A user's part of a log, as ``detect`` takes it: texts and labels, or no texts and pairs of these."""
-
-    texts: list[Any] | None
-    labels: list[Any] | None
-
-
-def _of_each(log: QueryLog, ring: KeyRing, users: Users | None, epoch: int) -> tuple[dict[str, Any], int]:
+def _of_each(log: QueryLog, ring: KeyRing, users: Users | None, epoch: int) -> tuple[dict[str, Asked], int]:
     """What each user was served in an epoch, and how many users were served then."""
     there = log.select(epoch=epoch)
     served, named = set(), set()
@@ -155,6 +149,7 @@ def _of_each(log: QueryLog, ring: KeyRing, users: Users | None, epoch: int) -> t
     names = sorted(name for name in named if name is not None) if users is None else list(stream_users(users)[0])
     if not names:
         raise InvalidInputError(f"{log} names no users in epoch {epoch}; pass users=, the names of those to be tested")
+    check_spellings(names)
     keys = {name: ring.key_for(name, epoch) for name in names}
     keys = {name: key for name, key in keys.items() if key.commitment() in served}
     if not keys:
@@ -162,6 +157,4 @@ def _of_each(log: QueryLog, ring: KeyRing, users: Users | None, epoch: int) -> t
             f"{log} holds nothing that was answered to these {len(names):,} users of the ring {ring.fingerprint} in "
             f"epoch {epoch}; give the ring that was served, and the epoch"
         )
-    draws = MARKS.get(ring.template(epoch).mark).draws(ring.template(epoch).settings)
-    asked = there.asked_under_each(keys)
-    return {name: _Log(one.questions, one.labels if draws else None) for name, one in asked.items()}, len(served)
+    return there.asked_under_each(keys), len(served)

@@ -22,6 +22,7 @@ from ..asking.options import DEFAULTS
 from ..asking.query_log import QueryLog
 from ..asking.store import Records, Store, about_of
 from ..checks import check_level, whole_number
+from ..detection.cutting import check_cut_is_counted, check_length_is_counted
 from ..detection.probe import Probe
 from ..detection.probing import ProbingOptions, Suspect, probe_of
 from ..detection.statistics.exact import kept_counts
@@ -198,7 +199,9 @@ def identify(
     if total == 0:
         raise InvalidInputError(NOBODY)
     others: dict[str, Any] = {"tokenizer": tokenizer, "victim": victim, "reference": reference}
+    check_length_is_counted(template, looks, probing.get("max_length"))
     probe = probe_of("identify", suspect, texts, key=template, **others, **probing)
+    check_cut_is_counted(template, looks, probe)
     check_belongs(probe, template)
     begun_with = None if resume is None else about_of(resume).get("statistic")
     law = law_for(probe, template, logged_counts, begun_with=begun_with, device=device)

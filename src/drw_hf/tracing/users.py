@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import InvalidInputError
-from ..keys.users import encode_user
+from ..keys.users import encode_user, spelt_twice
 
 Users = str | os.PathLike[str] | Iterable[Any]  # a path, names, or a data set of one column
 _READ_AT_ONCE = 10_000
@@ -80,7 +80,7 @@ class SeenUsers:
         if self._spelt:
             spelt = next((user for user in users if user in self._spelt), None)
             if spelt is not None:
-                raise _spelt_twice(spelt, self._spelt[spelt])
+                raise spelt_twice(spelt, self._spelt[spelt])
         again = np.append(False, (run[:, 1:] == run[:, :-1]).all(axis=0))
         for known in self._runs:
             place = np.minimum(np.searchsorted(known[0], run[0]), known.shape[1] - 1)
@@ -97,7 +97,7 @@ class SeenUsers:
         composed = unicodedata.normalize("NFC", user)
         other = self._spelt.setdefault(composed, user)
         if other != user or self._has(composed):
-            raise _spelt_twice(composed, user if other == user else other)
+            raise spelt_twice(composed, user if other == user else other)
 
     def _has(self, user: str) -> bool:
         """Whether a name was among those that were added."""
@@ -107,10 +107,3 @@ class SeenUsers:
             if (known[1, first:end] == high).any():
                 return True
         return False
-
-
-def _spelt_twice(user: str, other: str) -> InvalidInputError:
-    return InvalidInputError(
-        f"the users {user!a} and {other!a} are one name in two spellings of Unicode, with keys of their own, "
-        "and nobody who reads it could tell whom a finding names; list them apart, or rename one"
-    )
