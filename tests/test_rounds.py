@@ -3,6 +3,8 @@
 import hashlib
 import json
 import re
+import subprocess
+import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -133,6 +135,14 @@ def test_its_signature_is_verified_where_it_can_be_and_a_wrong_one_refused(chain
         assert "not that of drand" in refusal(found, {**document, "signature": wrong})
     later = Round(chain, found.chain, found.public_key, found.number + 1)
     assert "not that of drand" in refusal(later, {**document, "round": found.number + 1})
+
+
+@with_bls
+def test_verifying_leaves_python_s_recursion_limit_as_it_was():
+    usual = "import sys; usual = sys.getrecursionlimit(); "
+    verify = f"from drw_hf.keys import bls; assert bls.verify({b'1' * 48}, b'', {b'2' * 96}) is False; "
+    same = "assert 'py_ecc' in sys.modules and sys.getrecursionlimit() == usual"
+    subprocess.run([sys.executable, "-c", usual + verify + same], check=True)
 
 
 @pytest.mark.parametrize("chain", DRAND)

@@ -151,14 +151,19 @@ def played(setting: Setting, service: Service) -> list[str]:
 
 
 def near_escapes(records: Sequence[Record]) -> set[tuple[str, str, str, str]]:
-    """Which attacks may be the cheapest escape: with the first seed they nearly escaped, and were nearly as cheap."""
+    """Which attacks may be the cheapest escape: with the first seed they nearly escaped, and were nearly as cheap.
+
+    So among all attacks, and among those of thieves without right labels.
+    """
     first = summary(record for record in records if record.get("seed") == SEEDS[0])
     near = set()
     for service, attacks in first.items():
-        best = cheapest(attacks)
-        most = math.inf if best is None else best.lost + DEARER
-        thefts = [one for one in attacks.values() if is_theft(one.attack)]
-        near |= {(*service, one.attack) for one in thefts if one.log10_log > NEAR and one.lost <= most}
+        escaping = [one for one in attacks.values() if is_theft(one.attack) and one.log10_log > NEAR]
+        for gold in (True, False):
+            best = cheapest(attacks, gold)
+            most = math.inf if best is None else best.lost + DEARER
+            able = [one for one in escaping if gold or not attack_named(one.attack).gold]
+            near |= {(*service, one.attack) for one in able if one.lost <= most}
     return near
 
 
