@@ -49,6 +49,19 @@ def test_measurements_of_one_run_may_be_named_by_different_fields(tmp_path):
     assert [record["what"] for record in read_lines(output)] == ["a", "b"], "each once"
 
 
+def test_measurements_that_give_the_same_fields_in_another_order_are_made_once(tmp_path):
+    output, made = tmp_path / "lines.jsonl", []
+
+    def measure():
+        made.append(1)
+        assert len(made) < 3, "measured again"
+        return {}
+
+    about = [{"what": "a", "size": 1, "times": 2}, {"what": "b", "times": 2, "size": 1}]
+    measure_missing(output, lambda _: [Measurement(one, measure) for one in about])
+    assert [record["what"] for record in read_lines(output)] == ["a", "b"]
+
+
 def test_one_that_fails_stops_no_others_and_is_tried_again(tmp_path):
     output = tmp_path / "lines.jsonl"
 

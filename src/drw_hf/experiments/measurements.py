@@ -1,6 +1,7 @@
 """Experiments of independent measurements: one line of JSON for each, and tables of all lines beside them."""
 
 import argparse
+import dataclasses
 import tempfile
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -53,6 +54,11 @@ def measure_missing(output: Path, make: Callable[[str], Iterable[Measurement]], 
     with tempfile.TemporaryDirectory() as folder:
         measurements = list(make(folder))
         named_by = tuple(dict.fromkeys(field for measurement in measurements for field in measurement.about))
+        # Lines are known by these fields in this order, in whichever each measurement gave its own.
+        measurements = [
+            dataclasses.replace(one, about={field: one.about[field] for field in named_by if field in one.about})
+            for one in measurements
+        ]
         run = Run(_Bench(meet_in or Path(folder)), measurements, output, named_by=named_by)
         run.forget_failures()
         work_through(run)
