@@ -54,7 +54,8 @@ def test_measurements_that_give_the_same_fields_in_another_order_are_made_once(t
 
     def measure():
         made.append(1)
-        assert len(made) < 3, "measured again"
+        if len(made) > 2:
+            pytest.fail("measured again and again")
         return {}
 
     about = [{"what": "a", "size": 1, "times": 2}, {"what": "b", "times": 2, "size": 1}]
