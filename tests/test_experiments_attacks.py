@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from drw_hf.experiments.attacks import Service, near_escapes, played
+from drw_hf.experiments.attacks import Service, falls_for_nothing, is_laborious, near_escapes, played
 from drw_hf.experiments.attacks_report import IMPORTANT, SERVICES, cheapest, is_found, report, summary
 from drw_hf.experiments.marks_settings import load_settings
 
@@ -73,6 +73,13 @@ def test_more_seeds_go_to_attacks_that_nearly_escape_and_cost_little_more_than_t
     assert near == {"marked-5", "clean-5"}  # the second is the cheapest without right labels, relabel-2 much dearer
     without = [one for one in LINES if one["attack"] != "marked-5"]
     assert {attack for *service, attack in near_escapes(without)} == {"clean-5"}
+
+
+def test_laborious_attacks_are_left_out_where_an_easy_one_gets_rid_of_the_mark_for_nothing():
+    assert is_laborious("near-duplicates-10") and is_laborious("clean-5") and not is_laborious("relabel-2")
+    assert not falls_for_nothing(summary(LINES)[SERVED]), "marked-5 needs right labels, clean-5 is laborious"
+    assert not falls_for_nothing(summary([*LINES, line("prune-60", 82.0, -1.0)])[SERVED]), "it loses a point"
+    assert falls_for_nothing(summary([*LINES, line("prune-60", 82.8, -1.0)])[SERVED])
 
 
 def test_nothing_is_said_of_escapes_from_a_mark_that_is_not_there():

@@ -4,9 +4,10 @@
 
 ``--work`` is the folder of ``python -m drw_hf.experiments.marks``, whose victims are used. Each service (a mark, soft
 or hard answers) is rehearsed by :mod:`drw_hf.planning.rehearse` with the texts of that experiment: the thief's queries
-are disjoint from what the victim was trained on, and from the unseen text. All attacks are played with the first seed;
-those that came near an escape, or cost the thief nothing, with two more. Of pretrained victims the most important ones
-are played, and none where the student of no attack has no mark to get rid of.
+are disjoint from what the victim was trained on, and from the unseen text. All attacks are played with the first seed,
+but for the laborious ones where an easy one gets rid of the mark for nothing; those that came near an escape with two
+more. Of pretrained victims the most important ones are played, and none where the student of no attack has no mark to
+get rid of.
 """
 
 import functools
@@ -25,7 +26,7 @@ from ..keys.key import WatermarkKey
 from ..planning.labels import right_labels
 from ..planning.rehearsal_bench import BASELINE, INNOCENT, NOTHING, Bench
 from ..runs.lines import Record, read_lines
-from .attacks_report import IMPORTANT, cheapest, is_found, is_theft, report, summary
+from .attacks_report import IMPORTANT, Played, cheapest, is_found, is_theft, report, summary
 from .margins import MARGIN_BUDGET
 from .marks_case import Case, run_cases
 from .marks_settings import BUDGET, SEEDS, Setting
@@ -34,6 +35,8 @@ from .measurements import Measurement
 
 NEAR = -6.0  # log₁₀ of the p on the log above which an attack may be an escape with another seed
 DEARER = 1.5  # points: attacks that lose so much more than the cheapest escape are not played with more seeds
+LABORIOUS = 2.0  # trainings, or questions per text, above which an attack is no easy one
+FOR_NOTHING = 0.5  # points that an attack may lose the thief
 EPSILON, TAU, FREQUENCY = 0.2, 0.5, 16.0  # the paper's, of the mark cosine
 RECIPES = {  # shorter than where marks are measured: sixty students per service
     "tiny": {"epochs": 4, "batch_size": 64, "learning_rate": 2e-3},
@@ -109,16 +112,44 @@ def measurements(shop: Workshop, names: Sequence[str]) -> Iterator[Measurement]:
                 yield _one(shop, shop.settings[name], service, compared, SEEDS[0])
 
 
-def attacks(shop: Workshop, names: Sequence[str], output: Path) -> Iterator[Measurement]:
-    """With the first seed all attacks on the services whose mark is found while nobody attacks it."""
+def easy_attacks(shop: Workshop, names: Sequence[str], output: Path) -> Iterator[Measurement]:
+    """With the first seed the easy attacks on the services whose mark is found while nobody attacks it."""
     found = summary(read_lines(output))
     for service in SERVICES:
         for name in names:
             setting = shop.settings[name]
             if is_found(found.get((name, *service), {})):
                 for attack in played(setting, service):
-                    if setting.encoder.pretrained is None or attack in IMPORTANT[service.label_kind]:
+                    if not is_laborious(attack) and _is_wanted(setting, service, attack):
                         yield _one(shop, setting, service, attack, SEEDS[0])
+
+
+def laborious_attacks(shop: Workshop, names: Sequence[str], output: Path) -> Iterator[Measurement]:
+    """With the first seed the other ones, on the services that no easy attack gets rid of for nothing."""
+    found = summary(read_lines(output))
+    for service in SERVICES:
+        for name in names:
+            setting, attacks = shop.settings[name], found.get((name, *service), {})
+            if is_found(attacks) and not falls_for_nothing(attacks):
+                for attack in played(setting, service):
+                    if is_laborious(attack) and _is_wanted(setting, service, attack):
+                        yield _one(shop, setting, service, attack, SEEDS[0])
+
+
+def is_laborious(attack: str) -> bool:
+    """Whether an attack takes many questions or trainings."""
+    return max(attack_named(attack).trainings, attack_named(attack).questions) > LABORIOUS
+
+
+def falls_for_nothing(attacks: dict[str, Played]) -> bool:
+    """Whether a thief without right labels gets rid of the mark easily, and loses next to nothing."""
+    easy = {name: one for name, one in attacks.items() if is_theft(name) and not is_laborious(name)}
+    best = cheapest(easy, gold=False)
+    return best is not None and best.lost < FOR_NOTHING
+
+
+def _is_wanted(setting: Setting, service: Service, attack: str) -> bool:
+    return setting.encoder.pretrained is None or attack in IMPORTANT[service.label_kind]
 
 
 def more_seeds(shop: Workshop, names: Sequence[str], output: Path) -> Iterator[Measurement]:
@@ -169,7 +200,7 @@ def near_escapes(records: Sequence[Record]) -> set[tuple[str, str, str, str]]:
 
 def main() -> None:
     """The command."""
-    run_cases(__doc__, measurements, report, then=(attacks, more_seeds))
+    run_cases(__doc__, measurements, report, then=(easy_attacks, laborious_attacks, more_seeds))
 
 
 if __name__ == "__main__":
