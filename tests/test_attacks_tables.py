@@ -11,7 +11,8 @@ from drw_hf.extraction.attacks import attack_named
 from drw_hf.extraction.attacks.tables import majority_per_word, without_lean
 from drw_hf.extraction.recovery import leaning, leans_of, log_odds, moved, recover
 from drw_hf.extraction.stolen import Stolen, answers_in, with_answers
-from small_thief import SmallService, make_texts
+from drw_hf.extraction.thief import Thief
+from small_thief import RECIPE, SmallService, make_texts
 
 LABELS = ("a", "b", "c")
 
@@ -120,6 +121,23 @@ def test_a_table_is_recovered_better_with_a_model_of_ones_own():
         return np.corrcoef(found.shifts.ravel(), table[found.token_ids].ravel())[0, 1]
 
     assert likeness(recover(words, marked, own)) > likeness(recover(words, marked)) + 0.1
+
+
+def test_a_student_that_stopped_early_explains_an_answer_without_any_right_label(monkeypatch):
+    service = SmallService()
+    thief, attack, trained = service.thief(gold=None), attack_named("subtract-table-young"), []
+    train = Thief.train
+
+    def watched(thief, rows, *args, **options):
+        trained.append(options["recipe"].epochs)
+        return train(thief, rows, *args, **options)
+
+    monkeypatch.setattr(Thief, "train", watched)
+    rows = attack.ask(thief)
+    changed = attack.change(rows, thief)
+    assert trained == [RECIPE.epochs / 4], "and not for longer: later it has learnt the mark, too"
+    assert not np.allclose(Stolen(changed).answers, Stolen(rows).answers, atol=1e-3)
+    assert attack.gold == 0.0 and attack_named("subtract-table-young-1.25").times == 1.25
 
 
 def test_the_lean_of_the_papers_mark_is_recovered_and_what_a_model_of_ones_own_explains_is_not():

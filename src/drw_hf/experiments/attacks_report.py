@@ -23,6 +23,7 @@ IMPORTANT: dict[str, tuple[str, ...]] = {  # what pretrained victims are attacke
         "debias",
         "drop-uncertain",
         "subtract-table-gold",
+        "subtract-table-young-1.25",
         "relabel-2",
         "marked-10",
         "fine-tune-20",

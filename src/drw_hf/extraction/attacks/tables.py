@@ -3,7 +3,7 @@
 import math
 from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
@@ -105,28 +105,41 @@ def majority_per_word(texts: Sequence[Sequence[str]], labels: Sequence[Sequence[
     ]
 
 
+Explained = Literal["nothing", "gold", "young"]
+_EXPLAINED: dict[Explained, str] = {
+    "nothing": "from the answers",
+    "gold": "with a model of gold labels",
+    "young": "with a student that stopped early, when it knew the task and hardly the mark,",
+}
+
+
 class SubtractTable(Attack):
-    """Computes what the key adds for every word and class from the answers, and takes it off."""
+    """Computes what the key adds for every word and class from the answers, and takes it off.
+
+    ``explained_by`` is a model of the thief's own, whose answers explain what of a text's answer is no mark.
+    """
 
     label_kinds, knows = SOFT_ONLY, THE_METHOD
 
-    def __init__(self, times: float, with_gold: bool = False) -> None:
-        self.times, self.with_gold = times, with_gold
-        self.gold, self.trainings = (1.0, 2.0) if with_gold else (0.0, 1.0)
-        self.name = f"subtract-table{'-gold' * with_gold}{'' if times == 1 else f'-{times:g}'}"
+    def __init__(self, times: float, explained_by: Explained = "nothing") -> None:
+        self.times, self.explained_by = times, explained_by
+        self.gold = 1.0 if explained_by == "gold" else 0.0
+        self.trainings = {"nothing": 1.0, "gold": 2.0, "young": 1.25}[explained_by]
+        with_what = "" if explained_by == "nothing" else f"-{explained_by}"
+        self.name = f"subtract-table{with_what}{'' if times == 1 else f'-{times:g}'}"
 
     @property
     def title(self) -> str:
         """With how it is estimated, and how much of it goes."""
-        how = "with a model of gold labels" if self.with_gold else "from the answers"
-        return f"Recovers the key's table {how} and subtracts {self.times:g} times as much"
+        return f"Recovers the key's table {_EXPLAINED[self.explained_by]} and subtracts {self.times:g} times as much"
 
     def change(self, rows: "Dataset", thief: "Thief") -> "Dataset":
         """Answers less the estimate."""
         stolen, words = Stolen(rows), thief.carriers(rows)
         own = None
-        if self.with_gold:
-            own = Stolen(thief.answers_of(thief.innocent(), rows.select_columns(thief.columns))).table[stolen.there]
+        if self.explained_by != "nothing":
+            model = thief.innocent() if self.explained_by == "gold" else thief.young_student(rows, thief.seed + 300)
+            own = Stolen(thief.answers_of(model, rows.select_columns(thief.columns))).table[stolen.there]
         if thief.shadow.mark == "cosine":
             leans = leans_of(stolen.answers, words, DAMPING, own)
             lean = leans.of(words, stolen.answers.argmax(axis=1))
@@ -137,8 +150,10 @@ class SubtractTable(Attack):
 
 register_attack(SubtractTable(1.0))
 register_attack(SubtractTable(3.0))
-register_attack(SubtractTable(1.0, with_gold=True))
-register_attack(SubtractTable(3.0, with_gold=True))
+register_attack(SubtractTable(1.0, "gold"))
+register_attack(SubtractTable(3.0, "gold"))
+register_attack(SubtractTable(1.0, "young"))
+register_attack(SubtractTable(1.25, "young"))
 
 
 # -- recovery attacks of the literature, with shadow marks: a student of the answers is the thief's own model, which it
