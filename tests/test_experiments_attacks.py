@@ -10,13 +10,14 @@ from drw_hf.experiments.attacks_report import IMPORTANT, SERVICES, cheapest, is_
 from drw_hf.experiments.marks_settings import load_settings
 
 RESULTS = Path(__file__).parents[1] / "docs/results/attacks.jsonl"
-SERVED = ("sst2-tiny", "tilt", "hard")
+SERVED = ("sst2-tiny", "tilt", "hard", None)
 
 
 def line(attack, accuracy, log10, seed=1, served=SERVED, **more):
-    setting, mark, label_kind = served
+    setting, mark, label_kind, digits = served
     about = {"setting": setting, "mark": mark, "label_kind": label_kind, "attack": attack, "seed": seed}
     figures = {"log": {"log10_bound": log10}, "unseen": {"log10_bound": 0.0}}
+    about |= {} if digits is None else {"digits": digits}
     return {**about, "accuracy": accuracy, **figures, **more}
 
 
@@ -82,6 +83,12 @@ def test_laborious_attacks_are_left_out_where_an_easy_one_gets_rid_of_the_mark_f
     assert falls_for_nothing(summary([*LINES, line("prune-60", 82.8, -1.0)])[SERVED])
 
 
+def test_a_service_of_fewer_digits_is_another_one():
+    one_digit = ("sst2-tiny", "tilt", "soft", 1)
+    found = summary([line("nothing", 80.0, -90.0, served=one_digit), line("nothing", 81.0, -95.0)])
+    assert found[one_digit]["nothing"].accuracy == 80.0 and found[SERVED]["nothing"].accuracy == 81.0
+
+
 def test_nothing_is_said_of_escapes_from_a_mark_that_is_not_there():
     faint = [line("nothing", 83.0, -1.0), line("clean-5", 81.0, 0.0)]
     assert is_found(summary(LINES)[SERVED]) and not is_found(summary(faint)[SERVED])
@@ -101,8 +108,8 @@ def test_the_tables_say_what_the_lines_say(tmp_path):
 
 def test_important_attacks_are_played_first():
     setting = load_settings(encoder="any")["sst2-pretrained"]
-    for mark, label_kind in SERVICES:
-        names = played(setting, Service(mark, label_kind))
+    for mark, label_kind, digits in SERVICES:
+        names = played(setting, Service(mark, label_kind, digits))
         important = [name for name in names if name in IMPORTANT[label_kind]]
         assert len(important) >= 10 and names[: len(important)] == important
 

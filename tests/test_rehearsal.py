@@ -24,6 +24,7 @@ from drw_hf.errors import (
     StudentDivergedError,
 )
 from drw_hf.extraction.attacks import ATTACKS, Attack
+from drw_hf.extraction.stolen import answers_in
 from drw_hf.extraction.thief import Thief
 from drw_hf.planning import Recipe, Rehearsal, rehearse
 from drw_hf.planning.rehearsal_bench import Bench
@@ -185,6 +186,7 @@ def test_an_attack_that_is_named_later_is_added(played, scene, monkeypatch):
     [
         ({"seed": 2}, "seed"),
         ({"label_kind": "hard"}, "label_kind"),
+        ({"digits": 1}, "digits"),
         ({"student": Recipe(width=16)}, "recipe"),
         ({"others": Dataset.from_dict({"tokens": [["word1"]], "tags": [["O"]]})}, "rows, texts"),
     ],
@@ -268,6 +270,12 @@ def test_what_is_served_is_what_the_protected_model_serves(scene):
     assert bench.label_kind == "hard" and bench.victim is scene.model
     assert "argmax" in choose(bench, "all")[1]
     assert bench_of(scene, model=protected, label_kind="soft").label_kind == "soft"
+    protected = WatermarkedModelForTokenClassification.from_model(scene.model, key=scene.key, digits=1)
+    asked = [bench_of(scene, model=protected), bench_of(scene, digits=1), bench_of(scene, model=protected, digits=3)]
+    assert [bench.digits for bench in asked] == [1, 1, 3]
+    shown = [np.concatenate(answers_in(bench.service(bench.queries, 0))) for bench in asked]
+    distinct = [len(np.unique(scores.round(4))) for scores in shown]
+    assert distinct[0] == distinct[1] < distinct[2] / 4
 
 
 def test_students_that_start_from_a_model_take_smaller_steps():
@@ -286,6 +294,7 @@ def test_students_that_start_from_a_model_take_smaller_steps():
         ),
         ({"level": 1.5}, InvalidInputError, "level=1.5"),
         ({"label_kind": "loud"}, InvalidInputError, "label_kind='loud'"),
+        ({"digits": 9}, ConfigurationError, "digits=9: expected an integer from 1 to 6, or 0"),
         ({"student": "nowhere/at/all"}, CannotLoadError, "there is no folder nowhere/at/all"),
         ({"text_columns": "words"}, DatasetError, "words"),
         ({"label_column": "labels"}, DatasetError, "label_column='labels'"),

@@ -55,6 +55,10 @@ def attack(
         shared.LabelKind | None,
         typer.Option(help="What is served: probabilities, or labels (default: as the model does, else soft)."),
     ] = None,
+    digits: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="Scores are served with so many digits (default: as the model does)."),
+    ] = None,
     level: Annotated[float, typer.Option(help="A p-value above it is an escape.")] = 1e-3,
     seed: Annotated[int, typer.Option(help="Seed of all that is random.")] = 1,
     output: Annotated[
@@ -117,6 +121,7 @@ def attack(
         others=None if others is None else elsewhere.load(others, owners.task),
         student=recipe_for(student, student_epochs, learning_rate),
         label_kind=label_kind,
+        digits=digits,
         seed=seed,
         folder=output,
         text_columns=reading.text_column,

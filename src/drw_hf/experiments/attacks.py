@@ -45,14 +45,21 @@ RECIPES = {  # shorter than where marks are measured: sixty students per service
 
 
 class Service(NamedTuple):
-    """A mark, and what is served with it."""
+    """A mark, and what is served with it; ``digits`` where scores are rounded otherwise than is usual for the mark."""
 
     mark: str
     label_kind: LabelKind
+    digits: int | None = None
 
 
 COMPARED = (NOTHING, INNOCENT)  # what all attacks are compared with
-SERVICES = (Service("tilt", "hard"), Service("tilt", "soft"), Service("cosine", "soft"), Service("cosine", "hard"))
+SERVICES = (
+    Service("tilt", "hard"),
+    Service("tilt", "soft"),
+    Service("cosine", "soft"),
+    Service("cosine", "hard"),
+    Service("tilt", "soft", digits=1),
+)
 
 
 @functools.lru_cache(maxsize=2)
@@ -80,9 +87,10 @@ def bench_of(shop: Workshop, setting: Setting, service: Service, seed: int) -> B
         others=case.texts("others"),
         gold=gold("queries"),
         unseen_gold=gold("unseen"),
-        folder=shop.folder / setting.name / f"attacks {service.mark} {service.label_kind} {seed}",
+        folder=shop.folder / setting.name / " ".join(["attacks", *map(str, filter(None, service)), str(seed)]),
         recipe=Recipe(**chosen),
         seed=seed,
+        digits=service.digits,
     )
 
 
@@ -149,7 +157,9 @@ def falls_for_nothing(attacks: dict[str, Played]) -> bool:
 
 
 def _is_wanted(setting: Setting, service: Service, attack: str) -> bool:
-    return setting.encoder.pretrained is None or attack in IMPORTANT[service.label_kind]
+    """Whether an attack is one that is played; where not all are, the most important ones."""
+    all_are = setting.encoder.pretrained is None and service.digits is None
+    return all_are or attack in IMPORTANT[service.label_kind]
 
 
 def more_seeds(shop: Workshop, names: Sequence[str], output: Path) -> Iterator[Measurement]:
@@ -159,14 +169,16 @@ def more_seeds(shop: Workshop, names: Sequence[str], output: Path) -> Iterator[M
         for service in SERVICES:
             for name in names:
                 setting = shop.settings[name]
-                if setting.encoder.pretrained is None:
-                    wanted = [one for one in played(setting, service) if (name, *service, one) in near]
-                    for attack in (BASELINE, *COMPARED, *wanted):
+                wanted = [one for one in played(setting, service) if (name, *service, one) in near]
+                if setting.encoder.pretrained is None and wanted:
+                    for attack in (NOTHING, *wanted):
                         yield _one(shop, setting, service, attack, seed)
 
 
 def _one(shop: Workshop, setting: Setting, service: Service, attack: str, seed: int) -> Measurement:
-    about = {"setting": setting.name, "mark": service.mark, "label_kind": service.label_kind}
+    about: Record = {"setting": setting.name, "mark": service.mark, "label_kind": service.label_kind}
+    if service.digits is not None:
+        about["digits"] = service.digits
     return Measurement(
         {**about, "attack": attack, "seed": seed}, functools.partial(measure, shop, setting, service, attack, seed)
     )
@@ -181,7 +193,7 @@ def played(setting: Setting, service: Service) -> list[str]:
     return sorted(fit, key=lambda name: (name not in first, attack_named(name).trainings > 2, name))
 
 
-def near_escapes(records: Sequence[Record]) -> set[tuple[str, str, str, str]]:
+def near_escapes(records: Sequence[Record]) -> set[tuple[str, str, str, int | None, str]]:
     """Which attacks may be the cheapest escape: with the first seed they nearly escaped, and were nearly as cheap.
 
     So among all attacks, and among those of thieves without right labels.

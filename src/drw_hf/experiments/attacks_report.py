@@ -43,11 +43,14 @@ IMPORTANT: dict[str, tuple[str, ...]] = {  # what pretrained victims are attacke
         "serves-labels",
     ),
 }
-SERVICES = {
-    ("cosine", "soft"): "cosine, soft",
-    ("cosine", "hard"): "cosine, hard",
-    ("tilt", "soft"): "tilt, soft",
-    ("tilt", "hard"): "tilt + margin, hard",
+Served = tuple[str, str, int | None]  # mark, label kind, and digits where they are not as is usual for the mark
+Attacked = tuple[str, str, str, int | None]  # the setting, and what was served
+SERVICES: dict[Served, str] = {
+    ("cosine", "soft", None): "cosine, soft",
+    ("cosine", "hard", None): "cosine, hard",
+    ("tilt", "soft", None): "tilt, soft",
+    ("tilt", "soft", 1): "tilt, soft, one digit",
+    ("tilt", "hard", None): "tilt + margin, hard",
 }
 
 
@@ -62,13 +65,17 @@ class Played(NamedTuple):
     seeds: int
 
 
-def summary(records: Iterable[Record]) -> dict[tuple[str, str, str], dict[str, Played]]:
-    """By setting, mark and label kind: what each attack came to."""
-    found: dict[tuple[str, str, str], dict[str, dict[int, Record]]] = defaultdict(lambda: defaultdict(dict))
+def service_of(record: Record) -> Served:
+    """What was attacked."""
+    return record["mark"], record["label_kind"], record.get("digits")
+
+
+def summary(records: Iterable[Record]) -> dict[Attacked, dict[str, Played]]:
+    """By setting, mark, label kind and digits: what each attack came to."""
+    found: dict[Attacked, dict[str, dict[int, Record]]] = defaultdict(lambda: defaultdict(dict))
     for record in records:
         if "log" in record:
-            service = (record["setting"], record["mark"], record["label_kind"])
-            found[service][record["attack"]][record["seed"]] = record
+            found[record["setting"], *service_of(record)][record["attack"]][record["seed"]] = record
     played = {}
     for service, attacks in found.items():
         plain = {seed: record["accuracy"] for seed, record in attacks.get(NOTHING, {}).items()}
@@ -116,7 +123,7 @@ def report(output: Path) -> str:
     """All tables."""
     records = read_lines(output)
     played, titles = summary(records), setting_titles()
-    settings = list(dict.fromkeys(setting for setting, _, _ in played))
+    settings = list(dict.fromkeys(setting for setting, *_ in played))
     parts = [
         "The least accuracy (points) that any attack loses the thief while it leaves p above 1e-3 on the log, the "
         "attack, and p on unseen text then:\n\n" + least_table(played, settings, titles),
@@ -136,7 +143,7 @@ def report(output: Path) -> str:
 
 
 def least_table(
-    played: dict[tuple[str, str, str], dict[str, Played]],
+    played: dict[Attacked, dict[str, Played]],
     settings: Sequence[str],
     titles: dict[str, str],
     gold: bool = True,
@@ -161,11 +168,11 @@ def _least(attacks: dict[str, Played], gold: bool) -> str:
     return f"{best.lost:+.1f} ({best.attack}; unseen {small_p(best.log10_unseen, up=True)})"
 
 
-def _baseline(records: Sequence[Record], setting: str, service: tuple[str, str]) -> str:
+def _baseline(records: Sequence[Record], setting: str, service: Served) -> str:
     found = [
         one
         for one in records
-        if one["attack"] == "baseline" and (one["setting"], one["mark"], one["label_kind"]) == (setting, *service)
+        if one["attack"] == "baseline" and (one["setting"], *service_of(one)) == (setting, *service)
     ]
     if not found:
         return ""

@@ -56,6 +56,8 @@ class Bench:
     seed : int
     folder : Path
         For answers and models.
+    digits : int, optional
+        To how many digits soft answers are rounded, where it is not as is usual for the mark.
     """
 
     victim: Any
@@ -70,6 +72,7 @@ class Bench:
     folder: Path
     recipe: Recipe = field(default_factory=Recipe)
     seed: int = 1
+    digits: int | None = None
 
     @cached_property
     def accounts(self) -> list[WatermarkKey]:
@@ -93,9 +96,12 @@ class Bench:
         return self._ask(self.queries, 0)
 
     def _ask(self, texts: Dataset, account: int) -> Dataset:
-        key = self.accounts[account]
-        protected = PROTECTED[key.task].from_model(self.victim, key=key, label_kind=self.label_kind)
-        return label_with_teacher(protected, texts, self.tokenizer, **self.asking)
+        return label_with_teacher(self._protected(self.accounts[account]), texts, self.tokenizer, **self.asking)
+
+    def _protected(self, key: WatermarkKey) -> Any:
+        """The victim as it is served under a key."""
+        options: Any = {"label_kind": self.label_kind, "digits": self.digits}
+        return PROTECTED[key.task].from_model(self.victim, key=key, **options)
 
     def thief(self) -> Thief:
         """A thief who has asked nothing yet."""
@@ -238,8 +244,8 @@ class Bench:
     def baseline(self) -> Record:
         """The accuracy of the victim and of what it serves, on unseen text."""
         probe = self._probe(Student(self.victim, self.tokenizer), self.unseen, gold=self.unseen_gold)
-        served = PROTECTED[self.key.task].from_model(self.victim, key=self.key, label_kind=self.label_kind)
-        marked = self._probe(Student(served, self.tokenizer), self.unseen, gold=self.unseen_gold)
+        served = Student(self._protected(self.key), self.tokenizer)
+        marked = self._probe(served, self.unseen, gold=self.unseen_gold)
         return {
             "victim": round(self._accuracy(probe), 3),
             "served": round(self._accuracy(marked), 3),

@@ -48,6 +48,7 @@ def rehearse(
     others: Dataset | None = None,
     student: str | Recipe | None = None,
     label_kind: LabelKind | None = None,
+    digits: int | None = None,
     seed: int = 1,
     level: float = 1e-3,
     folder: str | os.PathLike[str] | None = None,
@@ -81,6 +82,9 @@ def rehearse(
         What students start from, or how they are made; by default a small transformer from scratch.
     label_kind : str, optional
         What is served, ``"soft"`` or ``"hard"``; by default what the protected model says, else soft.
+    digits : int, optional
+        To how many digits the scores of soft answers are rounded; by default as the protected model says, else as is
+        usual for the mark.
     seed : int
         Of all that is random, but for the keys of other accounts.
     level : float
@@ -112,6 +116,7 @@ def rehearse(
             others=others,
             student=student,
             label_kind=label_kind,
+            digits=digits,
             seed=seed,
             folder=folder or scratch,
             text_columns=text_columns,
@@ -135,6 +140,7 @@ def make_bench(
     others: Dataset | None = None,
     student: str | Recipe | None = None,
     label_kind: LabelKind | None = None,
+    digits: int | None = None,
     seed: int = 1,
     folder: str | os.PathLike[str],
     text_columns: str | Sequence[str] | None = None,
@@ -150,10 +156,12 @@ def make_bench(
         model = _load_victim(os.fspath(model), key)
     if tokenizer is None:
         raise InvalidInputError("tokenizer is missing: give the tokenizer of the model")
-    kind: LabelKind = label_kind or getattr(getattr(model, "config", None), "label_kind", None) or "soft"
+    config = getattr(model, "config", None)
+    kind: LabelKind = label_kind or getattr(config, "label_kind", None) or "soft"
     check_choice("label_kind", kind, LABEL_KINDS, InvalidInputError)
+    digits = getattr(config, "digits", None) if digits is None else digits
     victim = without_mark(model)
-    _check_key(victim, key, tokenizer)
+    _check_key(victim, key, tokenizer, digits)
     recipe = student if isinstance(student, Recipe) else recipe_for(student)
     for start in (recipe.start, recipe.other_start):
         if start is not None:
@@ -178,6 +186,7 @@ def make_bench(
         folder=Path(folder),
         recipe=recipe,
         seed=seed,
+        digits=digits,
     )
 
 
@@ -199,13 +208,13 @@ def _load_victim(name: str, key: WatermarkKey) -> Any:
     return load_clean(name, key.task, key)
 
 
-def _check_key(victim: Any, key: WatermarkKey, tokenizer: Any) -> None:
-    """Refuse the key of another model before anything is asked or trained."""
+def _check_key(victim: Any, key: WatermarkKey, tokenizer: Any, digits: int | None) -> None:
+    """Refuse the key of another model, and digits that cannot be, before anything is asked or trained."""
     if key.tokenizer_fingerprint not in (None, tokenizer_fingerprint(tokenizer)):
         raise KeyMismatchError(
             f"the key {key.fingerprint} was made with another tokenizer; give the one of the model that it protects"
         )
-    PROTECTED[key.task].from_model(victim, key=key)
+    PROTECTED[key.task].from_model(victim, key=key, digits=digits)
 
 
 def _one_split(data: Dataset | None) -> Dataset | None:
@@ -283,6 +292,7 @@ class _Workshop:
         return {
             "key": bench.key.fingerprint,
             "label_kind": bench.label_kind,
+            **({} if bench.digits is None else {"digits": bench.digits}),
             "task": bench.key.task,
             "rows": rows,
             "recipe": recipe,
