@@ -154,6 +154,7 @@ register_attack(SubtractTable(1.0, "gold"))
 register_attack(SubtractTable(3.0, "gold"))
 register_attack(SubtractTable(1.0, "young"))
 register_attack(SubtractTable(1.25, "young"))
+register_attack(SubtractTable(1.5, "young"))
 
 
 # -- recovery attacks of the literature, with shadow marks: a student of the answers is the thief's own model, which it
