@@ -9,7 +9,8 @@ from drw_hf.experiments.attacks import Service, falls_for_nothing, is_laborious,
 from drw_hf.experiments.attacks_report import IMPORTANT, SERVICES, cheapest, is_found, report, summary
 from drw_hf.experiments.marks_settings import load_settings
 
-RESULTS = Path(__file__).parents[1] / "docs/results/attacks.jsonl"
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "docs/results/attacks.jsonl"
 SERVED = ("sst2-tiny", "tilt", "hard", None)
 
 
@@ -115,4 +116,8 @@ def test_important_attacks_are_played_first():
 
 
 def test_the_tables_in_the_documentation_are_those_of_the_raw_lines():
-    assert RESULTS.with_suffix(".md").read_text(encoding="utf-8") == report(RESULTS)
+    text = report(RESULTS)
+    assert RESULTS.with_suffix(".md").read_text(encoding="utf-8") == text
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    first_two = [part for part in text.split("\n\n") if part.startswith("| service |")]
+    assert len(first_two) == 2 and all(part in readme for part in first_two)
