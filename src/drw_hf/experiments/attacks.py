@@ -33,7 +33,7 @@ from .marks_settings import BUDGET, SEEDS, Setting
 from .marks_work import Workshop
 from .measurements import Measurement
 
-NEAR = -6.0  # log₁₀ of the p on the log above which an attack may be an escape with another seed
+NEAR = -10.0  # log₁₀ of the p on the log above which an attack may be an escape with another seed
 DEARER = 1.5  # points: attacks that lose so much more than the cheapest escape are not played with more seeds
 LABORIOUS = 2.0  # trainings, or questions per text, above which an attack is no easy one
 FOR_NOTHING = 0.5  # points that an attack may lose the thief
