@@ -264,14 +264,15 @@ def test_labels_that_are_hidden_are_none(scene):
     assert bench_of(scene, data=hidden).gold is None
 
 
-def test_what_is_served_is_what_the_protected_model_serves(scene):
+def test_what_is_served_is_what_the_protected_model_serves(scene, tmp_path):
     protected = WatermarkedModelForTokenClassification.from_model(scene.model, key=scene.key, label_kind="hard")
     bench = bench_of(scene, model=protected)
     assert bench.label_kind == "hard" and bench.victim is scene.model
     assert "argmax" in choose(bench, "all")[1]
     assert bench_of(scene, model=protected, label_kind="soft").label_kind == "soft"
     protected = WatermarkedModelForTokenClassification.from_model(scene.model, key=scene.key, digits=1)
-    asked = [bench_of(scene, model=protected), bench_of(scene, digits=1), bench_of(scene, model=protected, digits=3)]
+    chosen = {"protected": {"model": protected}, "asked": {"digits": 1}, "other": {"model": protected, "digits": 3}}
+    asked = [bench_of(scene, tmp_path / name, **options) for name, options in chosen.items()]
     assert [bench.digits for bench in asked] == [1, 1, 3]
     shown = [np.concatenate(answers_in(bench.service(bench.queries, 0))) for bench in asked]
     distinct = [len(np.unique(scores.round(4))) for scores in shown]
