@@ -107,6 +107,14 @@ def test_the_tables_say_what_the_lines_say(tmp_path):
     assert "| smoothing, sst2-tiny | StudentDivergedError: a student diverged |" in text
 
 
+def test_where_nobody_tried_the_table_does_not_say_that_no_attack_succeeds(tmp_path):
+    path = tmp_path / "lines.jsonl"
+    path.write_text("".join(json.dumps(one) + "\n" for one in LINES[:3]))
+    assert "| tilt + margin, hard | |" in report(path)
+    path.write_text("".join(json.dumps(one) + "\n" for one in LINES[:4]))
+    assert "| tilt + margin, hard | no attack |" in report(path)
+
+
 def test_important_attacks_are_played_first():
     setting = load_settings(encoder="any")["sst2-pretrained"]
     for mark, label_kind, digits in SERVICES:

@@ -164,6 +164,8 @@ def least_table(
 def _least(attacks: dict[str, Played], gold: bool) -> str:
     if not is_found(attacks):
         return "nothing to find"
+    if not any(map(is_theft, attacks)):
+        return ""  # nobody tried yet
     best = cheapest(attacks, gold)
     if best is None:
         return "no attack"
