@@ -73,6 +73,9 @@ def test_a_forgery_is_no_escape_and_a_search_for_keys_is_corrected():
 def test_more_seeds_go_to_attacks_that_nearly_escape_and_cost_little_more_than_the_cheapest():
     near = {attack for *service, attack in near_escapes(LINES)}
     assert near == {"marked-5", "clean-5"}  # the second is the cheapest without right labels, relabel-2 much dearer
+    many = ["argmax", "floor", "debias", "rounding", "noise", "smoothing"]
+    falls = [*LINES, *(line(name, 82.9 - 0.1 * number, -1.0) for number, name in enumerate(many))]
+    assert {attack for *service, attack in near_escapes(falls)} == {"marked-5", *many[:4]}, "the cheapest are enough"
     without = [one for one in LINES if one["attack"] != "marked-5"]
     assert {attack for *service, attack in near_escapes(without)} == {"clean-5"}
 

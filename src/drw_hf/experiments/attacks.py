@@ -35,6 +35,7 @@ from .measurements import Measurement
 
 NEAR = -10.0  # log₁₀ of the p on the log above which an attack may be an escape with another seed
 DEARER = 1.5  # points: attacks that lose so much more than the cheapest escape are not played with more seeds
+AT_MOST = 4  # attacks are played with more seeds per service, with right labels and without
 LABORIOUS = 2.0  # trainings, or questions per text, above which an attack is no easy one
 FOR_NOTHING = 0.5  # points that an attack may lose the thief
 EPSILON, TAU, FREQUENCY = 0.2, 0.5, 16.0  # the paper's, of the mark cosine
@@ -206,7 +207,8 @@ def near_escapes(records: Sequence[Record]) -> set[tuple[str, str, str, int | No
             best = cheapest(attacks, gold)
             most = math.inf if best is None else best.lost + DEARER
             able = [one for one in escaping if gold or not attack_named(one.attack).gold]
-            near |= {(*service, one.attack) for one in able if one.lost <= most}
+            chosen = sorted((one for one in able if one.lost <= most), key=lambda one: one.lost)[:AT_MOST]
+            near |= {(*service, one.attack) for one in chosen}
     return near
 
 
