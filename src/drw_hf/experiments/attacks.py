@@ -74,6 +74,7 @@ def bench_of(shop: Workshop, setting: Setting, service: Service, seed: int) -> B
     def gold(part: str) -> Any:
         return right_labels(getattr(parts, part), setting.task.gold, key.labels, key.task)
 
+    served = [str(part) for part in service if part is not None]
     chosen: dict[str, Any] = dict(RECIPES["tiny" if tiny else "pretrained"])
     chosen |= {"start": setting.encoder.pretrained, "max_length": setting.encoder.max_length}
     if setting.student_width is not None:
@@ -88,7 +89,7 @@ def bench_of(shop: Workshop, setting: Setting, service: Service, seed: int) -> B
         others=case.texts("others"),
         gold=gold("queries"),
         unseen_gold=gold("unseen"),
-        folder=shop.folder / setting.name / " ".join(["attacks", *map(str, filter(None, service)), str(seed)]),
+        folder=shop.folder / setting.name / " ".join(["attacks", *served, str(seed)]),
         recipe=Recipe(**chosen),
         seed=seed,
         digits=service.digits,
@@ -121,27 +122,18 @@ def measurements(shop: Workshop, names: Sequence[str]) -> Iterator[Measurement]:
                 yield _one(shop, shop.settings[name], service, compared, SEEDS[0])
 
 
-def easy_attacks(shop: Workshop, names: Sequence[str], output: Path) -> Iterator[Measurement]:
-    """With the first seed the easy attacks on the services whose mark is found while nobody attacks it."""
+def attacks(shop: Workshop, names: Sequence[str], output: Path, *, laborious: bool) -> Iterator[Measurement]:
+    """With the first seed the easy or the laborious attacks on services whose mark is found while nobody attacks it.
+
+    The laborious ones only where no easy attack gets rid of the mark for nothing.
+    """
     found = summary(read_lines(output))
     for service in SERVICES:
         for name in names:
-            setting = shop.settings[name]
-            if is_found(found.get((name, *service), {})):
+            setting, so_far = shop.settings[name], found.get((name, *service), {})
+            if is_found(so_far) and not (laborious and falls_for_nothing(so_far)):
                 for attack in played(setting, service):
-                    if not is_laborious(attack) and _is_wanted(setting, service, attack):
-                        yield _one(shop, setting, service, attack, SEEDS[0])
-
-
-def laborious_attacks(shop: Workshop, names: Sequence[str], output: Path) -> Iterator[Measurement]:
-    """With the first seed the other ones, on the services that no easy attack gets rid of for nothing."""
-    found = summary(read_lines(output))
-    for service in SERVICES:
-        for name in names:
-            setting, attacks = shop.settings[name], found.get((name, *service), {})
-            if is_found(attacks) and not falls_for_nothing(attacks):
-                for attack in played(setting, service):
-                    if is_laborious(attack) and _is_wanted(setting, service, attack):
+                    if is_laborious(attack) == laborious and _is_wanted(setting, service, attack):
                         yield _one(shop, setting, service, attack, SEEDS[0])
 
 
@@ -214,7 +206,8 @@ def near_escapes(records: Sequence[Record]) -> set[tuple[str, str, str, int | No
 
 def main() -> None:
     """The command."""
-    run_cases(__doc__, measurements, report, then=(easy_attacks, laborious_attacks, more_seeds))
+    easy_first = [functools.partial(attacks, laborious=laborious) for laborious in (False, True)]
+    run_cases(__doc__, measurements, report, then=(*easy_first, more_seeds))
 
 
 if __name__ == "__main__":

@@ -5,12 +5,14 @@ Nothing secret is in play, so that it does not matter how long anything takes; a
 
 import hashlib
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
 
 _IN_G1, _IN_G2 = 48, 96  # bytes of a compressed point
-_DEEP = 10_000  # calls within calls; a final exponentiation needs some 4,400
+_DEEP = 3_000  # calls within calls, the caller's included; a verification takes some 400
+_ALONE = threading.Lock()  # the limit is the process's
 _DOMAIN = "BLS_SIG_BLS12381G{}_XMD:SHA-256_SSWU_RO_NUL_"  # RFC 9380
 
 
@@ -28,17 +30,18 @@ def verify(public_key: bytes, message: bytes, signature: bytes) -> bool | None:
 
 @contextmanager
 def _deep_recursion() -> Iterator[None]:
-    """Let py_ecc's powers recurse thousands of calls deep, and nothing else.
+    """Let py_ecc's powers recurse, and nothing else.
 
     It raises the limit of the whole process when it is imported, with which a hostile document, of a hundred thousand
     brackets, would overflow the stack of whoever reads it later.
     """
-    usual = sys.getrecursionlimit()
-    sys.setrecursionlimit(max(usual, _DEEP))
-    try:
-        yield
-    finally:
-        sys.setrecursionlimit(usual)
+    with _ALONE:
+        usual = sys.getrecursionlimit()
+        sys.setrecursionlimit(max(usual, _DEEP))
+        try:
+            yield
+        finally:
+            sys.setrecursionlimit(usual)
 
 
 def _verified(public_key: bytes, message: bytes, signature: bytes) -> bool | None:
