@@ -76,6 +76,7 @@ def test_more_seeds_go_to_attacks_that_nearly_escape_and_cost_little_more_than_t
     many = ["argmax", "floor", "debias", "rounding", "noise", "smoothing"]
     falls = [*LINES, *(line(name, 82.9 - 0.1 * number, -1.0) for number, name in enumerate(many))]
     assert {attack for *service, attack in near_escapes(falls)} == {"marked-5", *many[:4]}, "the cheapest are enough"
+    assert {attack for *service, attack in near_escapes(falls, 1)} == {"marked-5", "argmax"}
     without = [one for one in LINES if one["attack"] != "marked-5"]
     assert {attack for *service, attack in near_escapes(without)} == {"clean-5"}
 

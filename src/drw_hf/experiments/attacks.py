@@ -36,6 +36,7 @@ from .measurements import Measurement
 NEAR = -10.0  # log₁₀ of the p on the log above which an attack may be an escape with another seed
 DEARER = 1.5  # points: attacks that lose so much more than the cheapest escape are not played with more seeds
 AT_MOST = 4  # attacks are played with more seeds per service, with right labels and without
+AT_MOST_PRETRAINED = 2  # of the pretrained victims, whose students take ten times as long
 LABORIOUS = 2.0  # trainings, or questions per text, above which an attack is no easy one
 FOR_NOTHING = 0.5  # points that an attack may lose the thief
 EPSILON, TAU, FREQUENCY = 0.2, 0.5, 16.0  # the paper's, of the mark cosine
@@ -157,15 +158,15 @@ def _is_wanted(setting: Setting, service: Service, attack: str) -> bool:
 
 def more_seeds(shop: Workshop, names: Sequence[str], output: Path) -> Iterator[Measurement]:
     """With the other seeds those attacks that the lines show to have come near an escape."""
-    near = near_escapes(read_lines(output))
+    records = read_lines(output)
     for seed in SEEDS[1:]:
         for service in SERVICES:
             for name in names:
                 setting = shop.settings[name]
+                near = near_escapes(records, AT_MOST if setting.encoder.pretrained is None else AT_MOST_PRETRAINED)
                 wanted = [one for one in played(setting, service) if (name, *service, one) in near]
-                if setting.encoder.pretrained is None and wanted:
-                    for attack in (NOTHING, *wanted):
-                        yield _one(shop, setting, service, attack, seed)
+                for attack in (NOTHING, *wanted) if wanted else ():
+                    yield _one(shop, setting, service, attack, seed)
 
 
 def _one(shop: Workshop, setting: Setting, service: Service, attack: str, seed: int) -> Measurement:
@@ -186,10 +187,12 @@ def played(setting: Setting, service: Service) -> list[str]:
     return sorted(fit, key=lambda name: (name not in first, attack_named(name).trainings > 2, name))
 
 
-def near_escapes(records: Sequence[Record]) -> set[tuple[str, str, str, int | None, str]]:
+def near_escapes(
+    records: Sequence[Record], at_most: int = AT_MOST
+) -> set[tuple[str, str, str, int | None, str]]:
     """Which attacks may be the cheapest escape: with the first seed they nearly escaped, and were nearly as cheap.
 
-    So among all attacks, and among those of thieves without right labels.
+    So among all attacks, and among those of thieves without right labels; of either the cheapest ``at_most``.
     """
     first = summary(record for record in records if record.get("seed") == SEEDS[0])
     near = set()
@@ -199,7 +202,7 @@ def near_escapes(records: Sequence[Record]) -> set[tuple[str, str, str, int | No
             best = cheapest(attacks, gold)
             most = math.inf if best is None else best.lost + DEARER
             able = [one for one in escaping if gold or not attack_named(one.attack).gold]
-            chosen = sorted((one for one in able if one.lost <= most), key=lambda one: one.lost)[:AT_MOST]
+            chosen = sorted((one for one in able if one.lost <= most), key=lambda one: one.lost)[:at_most]
             near |= {(*service, one.attack) for one in chosen}
     return near
 
