@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from drw_hf.experiments.attacks import Service, falls_for_nothing, is_laborious, near_escapes, played
+from drw_hf.experiments.attacks import Service, falls_for_nothing, is_laborious, is_wanted, near_escapes, played
 from drw_hf.experiments.attacks_report import IMPORTANT, SERVICES, cheapest, is_found, report, summary
 from drw_hf.experiments.marks_settings import load_settings
 
@@ -125,6 +125,20 @@ def test_important_attacks_are_played_first():
         names = played(setting, Service(mark, label_kind, digits))
         important = [name for name in names if name in IMPORTANT[label_kind]]
         assert len(important) >= 10 and names[: len(important)] == important
+
+
+def test_pretrained_victims_are_attacked_with_the_most_important_and_with_what_computes_where_digits_are_fewer():
+    settings = load_settings(encoder="any")
+    tiny, pretrained = settings["sst2-tiny"], settings["sst2-pretrained"]
+    usual, fewer = Service("tilt", "soft"), Service("tilt", "soft", digits=1)
+
+    def wanted(setting, service):
+        return {name for name in played(setting, service) if is_wanted(setting, service, name)}
+
+    assert wanted(tiny, usual) == set(played(tiny, usual))
+    assert wanted(tiny, fewer) == wanted(pretrained, usual) == set(IMPORTANT["soft"]) - {"floor"}
+    tables = {"subtract-table-gold", *(f"subtract-table-young{times}" for times in ("", "-1.25", "-1.5"))}
+    assert wanted(pretrained, fewer) == tables
 
 
 def test_the_tables_in_the_documentation_are_those_of_the_raw_lines():

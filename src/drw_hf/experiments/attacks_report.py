@@ -34,6 +34,8 @@ IMPORTANT: dict[str, tuple[str, ...]] = {  # what pretrained victims are attacke
     ),
     "hard": (
         "relabel-2",
+        "relabel-5",
+        "clean-5",
         "marked-10",
         "near-duplicates-3",
         "few-queries",
