@@ -77,6 +77,7 @@ def test_more_seeds_go_to_attacks_that_nearly_escape_and_cost_little_more_than_t
     falls = [*LINES, *(line(name, 82.9 - 0.1 * number, -1.0) for number, name in enumerate(many))]
     assert {attack for *service, attack in near_escapes(falls)} == {"marked-5", *many[:4]}, "the cheapest are enough"
     assert {attack for *service, attack in near_escapes(falls, 1)} == {"marked-5", "argmax"}
+    assert {attack for *service, attack in near_escapes(falls, 2, gold=(False,))} == {"argmax", "floor"}
     without = [one for one in LINES if one["attack"] != "marked-5"]
     assert {attack for *service, attack in near_escapes(without)} == {"clean-5"}
 
@@ -139,6 +140,9 @@ def test_pretrained_victims_are_attacked_with_the_most_important_and_with_what_c
     assert wanted(tiny, fewer) == wanted(pretrained, usual) == set(IMPORTANT["soft"]) - {"floor"}
     tables = {"subtract-table-gold", *(f"subtract-table-young{times}" for times in ("", "-1.25", "-1.5"))}
     assert wanted(pretrained, fewer) == tables
+    drawn, papers = Service("tilt", "hard"), Service("cosine", "hard")
+    assert wanted(pretrained, drawn) == set(IMPORTANT["hard"]) | {"relabel-5", "clean-5"}
+    assert wanted(pretrained, papers) == set(IMPORTANT["hard"])
 
 
 def test_the_tables_in_the_documentation_are_those_of_the_raw_lines():

@@ -7,7 +7,7 @@ or hard answers) is rehearsed by :mod:`drw_hf.planning.rehearse` with the texts 
 are disjoint from what the victim was trained on, and from the unseen text. All attacks are played with the first seed,
 but for the laborious ones where an easy one gets rid of the mark for nothing; those that came near an escape with two
 more. Of pretrained victims the most important ones are played, and none where the student of no attack has no mark to
-get rid of.
+get rid of; the cheapest escapes from the mark that we recommend are played with two seeds more.
 """
 
 import functools
@@ -27,7 +27,7 @@ from ..keys.key import WatermarkKey
 from ..planning.labels import right_labels
 from ..planning.rehearsal_bench import BASELINE, INNOCENT, NOTHING, Bench
 from ..runs.lines import Record, read_lines
-from .attacks_report import IMPORTANT, Played, cheapest, is_found, is_theft, report, summary
+from .attacks_report import IMPORTANT, SECOND_OPINIONS, Played, cheapest, is_found, is_theft, report, summary
 from .margins import MARGIN_BUDGET
 from .marks_case import Case, run_cases
 from .marks_settings import BUDGET, SEEDS, Setting
@@ -37,7 +37,6 @@ from .measurements import Measurement
 NEAR = -10.0  # log₁₀ of the p on the log above which an attack may be an escape with another seed
 DEARER = 1.5  # points: attacks that lose so much more than the cheapest escape are not played with more seeds
 AT_MOST = 4  # attacks are played with more seeds per service, with right labels and without
-AT_MOST_PRETRAINED = 2  # of the pretrained victims, whose students take ten times as long
 LABORIOUS = 2.0  # trainings, or questions per text, above which an attack is no easy one
 FOR_NOTHING = 0.5  # points that an attack may lose the thief
 EPSILON, TAU, FREQUENCY = 0.2, 0.5, 16.0  # the paper's, of the mark cosine
@@ -58,9 +57,10 @@ class Service(NamedTuple):
 
 
 COMPARED = (NOTHING, INNOCENT)  # what all attacks are compared with
+DRAWN = (Service("tilt", "hard"),)  # with a margin
+RECOMMENDED = (*DRAWN, Service("tilt", "soft"))
 SERVICES = (
-    Service("tilt", "hard"),
-    Service("tilt", "soft"),
+    *RECOMMENDED,
     Service("cosine", "soft"),
     Service("cosine", "hard"),
     Service("tilt", "soft", digits=1),
@@ -156,26 +156,35 @@ def falls_for_nothing(attacks: dict[str, Played]) -> bool:
 def is_wanted(setting: Setting, service: Service, attack: str) -> bool:
     """Whether an attack is one that is played.
 
-    Where not all are, the most important ones; of pretrained victims that serve fewer digits, those that compute.
+    Where not all are, the most important ones; of pretrained victims, second opinions on margin draws as well, and of
+    those that serve fewer digits, what computes.
     """
     is_tiny, has_usual_digits = setting.encoder.pretrained is None, service.digits is None
     if is_tiny and has_usual_digits:
+        return True
+    if service in DRAWN and attack in SECOND_OPINIONS:
         return True
     computes = attack_named(attack).knows == THE_METHOD
     return attack in IMPORTANT[service.label_kind] and (is_tiny or has_usual_digits or computes)
 
 
 def more_seeds(shop: Workshop, names: Sequence[str], output: Path) -> Iterator[Measurement]:
-    """With the other seeds those attacks that the lines show to have come near an escape."""
+    """With the other seeds those attacks that the lines show to have come near an escape.
+
+    Students of pretrained victims take ten times as long: of these the two cheapest without right labels, from the
+    mark that we recommend, as it is usually served.
+    """
     records = read_lines(output)
     for seed in SEEDS[1:]:
         for service in SERVICES:
             for name in names:
                 setting = shop.settings[name]
-                near = near_escapes(records, AT_MOST if setting.encoder.pretrained is None else AT_MOST_PRETRAINED)
+                is_tiny = setting.encoder.pretrained is None
+                near = near_escapes(records) if is_tiny else near_escapes(records, 2, gold=(False,))
                 wanted = [one for one in played(setting, service) if (name, *service, one) in near]
-                for attack in (NOTHING, *wanted) if wanted else ():
-                    yield _one(shop, setting, service, attack, seed)
+                if wanted and (is_tiny or service in RECOMMENDED):
+                    for attack in (NOTHING, *wanted):
+                        yield _one(shop, setting, service, attack, seed)
 
 
 def _one(shop: Workshop, setting: Setting, service: Service, attack: str, seed: int) -> Measurement:
@@ -197,20 +206,21 @@ def played(setting: Setting, service: Service) -> list[str]:
 
 
 def near_escapes(
-    records: Sequence[Record], at_most: int = AT_MOST
+    records: Sequence[Record], at_most: int = AT_MOST, gold: Sequence[bool] = (True, False)
 ) -> set[tuple[str, str, str, int | None, str]]:
     """Which attacks may be the cheapest escape: with the first seed they nearly escaped, and were nearly as cheap.
 
-    So among all attacks, and among those of thieves without right labels; of either the cheapest ``at_most``.
+    So among all attacks, and among those of thieves without right labels, as ``gold`` says; of either the cheapest
+    ``at_most``.
     """
     first = summary(record for record in records if record.get("seed") == SEEDS[0])
     near = set()
     for service, attacks in first.items():
         escaping = [one for one in attacks.values() if is_theft(one.attack) and one.log10_log > NEAR]
-        for gold in (True, False):
-            best = cheapest(attacks, gold)
+        for with_labels in gold:
+            best = cheapest(attacks, with_labels)
             most = math.inf if best is None else best.lost + DEARER
-            able = [one for one in escaping if gold or not attack_named(one.attack).gold]
+            able = [one for one in escaping if with_labels or not attack_named(one.attack).gold]
             chosen = sorted((one for one in able if one.lost <= most), key=lambda one: one.lost)[:at_most]
             near |= {(*service, one.attack) for one in chosen}
     return near

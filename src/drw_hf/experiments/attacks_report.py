@@ -15,6 +15,7 @@ from .cells import table
 from .marks_settings import setting_titles
 
 LEVEL = 1e-3
+SECOND_OPINIONS = ("relabel-5", "clean-5")  # laborious, and what margin draws of sentences fall to
 IMPORTANT: dict[str, tuple[str, ...]] = {  # what pretrained victims are attacked with, by what they answer
     "soft": (
         "argmax",
@@ -34,8 +35,6 @@ IMPORTANT: dict[str, tuple[str, ...]] = {  # what pretrained victims are attacke
     ),
     "hard": (
         "relabel-2",
-        "relabel-5",
-        "clean-5",
         "marked-10",
         "near-duplicates-3",
         "few-queries",
