@@ -57,8 +57,7 @@ class Service(NamedTuple):
 
 
 COMPARED = (NOTHING, INNOCENT)  # what all attacks are compared with
-DRAWN = (Service("tilt", "hard"),)  # with a margin
-RECOMMENDED = (*DRAWN, Service("tilt", "soft"))
+RECOMMENDED = (Service("tilt", "hard"), Service("tilt", "soft"))  # the mark, as it is usually served
 SERVICES = (
     *RECOMMENDED,
     Service("cosine", "soft"),
@@ -156,13 +155,13 @@ def falls_for_nothing(attacks: dict[str, Played]) -> bool:
 def is_wanted(setting: Setting, service: Service, attack: str) -> bool:
     """Whether an attack is one that is played.
 
-    Where not all are, the most important ones; of pretrained victims, second opinions on margin draws as well, and of
-    those that serve fewer digits, what computes.
+    Where not all are, the most important ones; of pretrained victims, second opinions on the mark that we recommend as
+    well, and of those that serve fewer digits, what computes.
     """
     is_tiny, has_usual_digits = setting.encoder.pretrained is None, service.digits is None
     if is_tiny and has_usual_digits:
         return True
-    if service in DRAWN and attack in SECOND_OPINIONS:
+    if not is_tiny and service in RECOMMENDED and attack in SECOND_OPINIONS:
         return True
     computes = attack_named(attack).knows == THE_METHOD
     return attack in IMPORTANT[service.label_kind] and (is_tiny or has_usual_digits or computes)
@@ -171,7 +170,7 @@ def is_wanted(setting: Setting, service: Service, attack: str) -> bool:
 def more_seeds(shop: Workshop, names: Sequence[str], output: Path) -> Iterator[Measurement]:
     """With the other seeds those attacks that the lines show to have come near an escape.
 
-    Students of pretrained victims take ten times as long: of these the two cheapest without right labels, from the
+    Students of pretrained victims take ten times as long: of these the three cheapest without right labels, from the
     mark that we recommend, as it is usually served.
     """
     records = read_lines(output)
@@ -180,7 +179,7 @@ def more_seeds(shop: Workshop, names: Sequence[str], output: Path) -> Iterator[M
             for name in names:
                 setting = shop.settings[name]
                 is_tiny = setting.encoder.pretrained is None
-                near = near_escapes(records) if is_tiny else near_escapes(records, 2, gold=(False,))
+                near = near_escapes(records) if is_tiny else near_escapes(records, 3, gold=(False,))
                 wanted = [one for one in played(setting, service) if (name, *service, one) in near]
                 if wanted and (is_tiny or service in RECOMMENDED):
                     for attack in (NOTHING, *wanted):

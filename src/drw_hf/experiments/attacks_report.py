@@ -15,7 +15,7 @@ from .cells import table
 from .marks_settings import setting_titles
 
 LEVEL = 1e-3
-SECOND_OPINIONS = ("relabel-5", "clean-5")  # laborious, and what margin draws of sentences fall to
+SECOND_OPINIONS = ("relabel-5", "clean-5")  # laborious, and what sentences fall to
 IMPORTANT: dict[str, tuple[str, ...]] = {  # what pretrained victims are attacked with, by what they answer
     "soft": (
         "argmax",
