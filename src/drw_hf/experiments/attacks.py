@@ -161,7 +161,7 @@ def is_wanted(setting: Setting, service: Service, attack: str) -> bool:
     is_tiny, has_usual_digits = setting.encoder.pretrained is None, service.digits is None
     if is_tiny and has_usual_digits:
         return True
-    if not is_tiny and service in RECOMMENDED and attack in SECOND_OPINIONS:
+    if service in RECOMMENDED and attack in SECOND_OPINIONS:
         return True
     computes = attack_named(attack).knows == THE_METHOD
     return attack in IMPORTANT[service.label_kind] and (is_tiny or has_usual_digits or computes)
@@ -174,13 +174,14 @@ def more_seeds(shop: Workshop, names: Sequence[str], output: Path) -> Iterator[M
     mark that we recommend, as it is usually served.
     """
     records = read_lines(output)
+    near, nearest = near_escapes(records), near_escapes(records, 3, gold=(False,))
     for seed in SEEDS[1:]:
         for service in SERVICES:
             for name in names:
                 setting = shop.settings[name]
                 is_tiny = setting.encoder.pretrained is None
-                near = near_escapes(records) if is_tiny else near_escapes(records, 3, gold=(False,))
-                wanted = [one for one in played(setting, service) if (name, *service, one) in near]
+                chosen = near if is_tiny else nearest
+                wanted = [one for one in played(setting, service) if (name, *service, one) in chosen]
                 if wanted and (is_tiny or service in RECOMMENDED):
                     for attack in (NOTHING, *wanted):
                         yield _one(shop, setting, service, attack, seed)
