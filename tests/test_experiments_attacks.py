@@ -2,12 +2,23 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from drw_hf.experiments.attacks import Service, falls_for_nothing, is_laborious, is_wanted, near_escapes, played
+from drw_hf.experiments.attacks import (
+    Service,
+    cheapest_escapes,
+    falls_for_nothing,
+    is_laborious,
+    is_wanted,
+    more_seeds,
+    near_escapes,
+    played,
+)
 from drw_hf.experiments.attacks_report import IMPORTANT, SERVICES, cheapest, is_found, report, summary
 from drw_hf.experiments.marks_settings import load_settings
+from drw_hf.runs.lines import read_lines
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "docs/results/attacks.jsonl"
@@ -80,6 +91,34 @@ def test_more_seeds_go_to_attacks_that_nearly_escape_and_cost_little_more_than_t
     assert {attack for *service, attack in near_escapes(falls, 2, gold=(False,))} == {"argmax", "floor"}
     without = [one for one in LINES if one["attack"] != "marked-5"]
     assert {attack for *service, attack in near_escapes(without)} == {"clean-5"}
+
+
+def test_every_attack_that_the_tables_name_is_played_with_all_seeds(tmp_path):
+    served = ("sst2-pretrained", "cosine", "hard", None)
+    others = [(80.0, -90.0, "nothing"), (76.0, -1.0, "relabel-2"), (79.5, -2.0, "marked-10"), (79.9, -4.0, "prune-60")]
+    lines = [line(attack, accuracy, log10, served=served) for accuracy, log10, attack in others]
+    assert cheapest_escapes(lines) == {(*served, "relabel-2"), (*served, "marked-10")}
+    faint = [line(one["attack"], one["accuracy"], -1.0, served=served) for one in lines]
+    assert cheapest_escapes(faint) == set(), "there is nothing to escape from"
+
+    path = tmp_path / "lines.jsonl"
+    path.write_text("".join(json.dumps(one) + "\n" for one in lines))
+    shop = SimpleNamespace(settings=load_settings(encoder="any"))
+    jobs = [one.about for one in more_seeds(shop, ["sst2-pretrained"], path)]
+    chosen = {"nothing", "relabel-2", "marked-10"}
+    assert {(one["attack"], one["seed"]) for one in jobs} == {(attack, seed) for attack in chosen for seed in (2, 3)}
+    assert {(one["mark"], one["label_kind"]) for one in jobs} == {("cosine", "hard")}
+
+    weaker = [line("nothing", 80.0, -90.0, 2, served), line("marked-10", 70.0, -1.0, 2, served)]
+    path.write_text("".join(json.dumps(one) + "\n" for one in [*lines, *weaker]))
+    again = {one.about["attack"] for one in more_seeds(shop, ["sst2-pretrained"], path)}
+    assert again == {"nothing", "relabel-2"}, "another is the cheapest, now that more seeds are there"
+
+
+def test_the_tables_in_the_documentation_name_no_attack_of_fewer_seeds_than_three():
+    played_so_far = summary(read_lines(RESULTS))
+    for *service, attack in cheapest_escapes(read_lines(RESULTS)):
+        assert played_so_far[tuple(service)][attack].seeds == 3, (service, attack)
 
 
 def test_laborious_attacks_are_left_out_where_an_easy_one_gets_rid_of_the_mark_for_nothing():

@@ -6,14 +6,14 @@
 or hard answers) is rehearsed by :mod:`drw_hf.planning.rehearse` with the texts of that experiment: the thief's queries
 are disjoint from what the victim was trained on, and from the unseen text. All attacks are played with the first seed,
 but for the laborious ones where an easy one gets rid of the mark for nothing; those that came near an escape with two
-more. Of pretrained victims the most important ones are played, and none where the student of no attack has no mark to
-get rid of; the cheapest escapes from the mark that we recommend are played with two seeds more.
+more, and so every attack that the first two tables name. Of pretrained victims the most important ones are played, and
+none where the student of no attack has no mark to get rid of.
 """
 
 import functools
 import hashlib
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -37,6 +37,7 @@ from .measurements import Measurement
 NEAR = -10.0  # log₁₀ of the p on the log above which an attack may be an escape with another seed
 DEARER = 1.5  # points: attacks that lose so much more than the cheapest escape are not played with more seeds
 AT_MOST = 4  # attacks are played with more seeds per service, with right labels and without
+ROUNDS = 4  # with more seeds another attack may be the cheapest, which then wants more seeds, too
 LABORIOUS = 2.0  # trainings, or questions per text, above which an attack is no easy one
 FOR_NOTHING = 0.5  # points that an attack may lose the thief
 EPSILON, TAU, FREQUENCY = 0.2, 0.5, 16.0  # the paper's, of the mark cosine
@@ -168,23 +169,25 @@ def is_wanted(setting: Setting, service: Service, attack: str) -> bool:
 
 
 def more_seeds(shop: Workshop, names: Sequence[str], output: Path) -> Iterator[Measurement]:
-    """With the other seeds those attacks that the lines show to have come near an escape.
+    """With the other seeds those attacks that the lines show to be the cheapest escape, or to have come near one.
 
-    Students of pretrained victims take ten times as long: of these the three cheapest without right labels, from the
-    mark that we recommend, as it is usually served.
+    Students of pretrained victims take ten times as long. There only thieves without right labels who attack the mark
+    that we recommend count as near.
     """
     records = read_lines(output)
-    near, nearest = near_escapes(records), near_escapes(records, 3, gold=(False,))
+    near, nearest = near_escapes(records), near_escapes(records, gold=(False,))
+    named = cheapest_escapes(records)
     for seed in SEEDS[1:]:
         for service in SERVICES:
             for name in names:
                 setting = shop.settings[name]
-                is_tiny = setting.encoder.pretrained is None
-                chosen = near if is_tiny else nearest
+                if setting.encoder.pretrained is None:
+                    chosen = named | near
+                else:
+                    chosen = named | nearest if service.mark == "tilt" else named
                 wanted = [one for one in played(setting, service) if (name, *service, one) in chosen]
-                if wanted and (is_tiny or service in RECOMMENDED):
-                    for attack in (NOTHING, *wanted):
-                        yield _one(shop, setting, service, attack, seed)
+                for attack in (NOTHING, *wanted) if wanted else ():
+                    yield _one(shop, setting, service, attack, seed)
 
 
 def _one(shop: Workshop, setting: Setting, service: Service, attack: str, seed: int) -> Measurement:
@@ -226,10 +229,21 @@ def near_escapes(
     return near
 
 
+def cheapest_escapes(records: Iterable[Record]) -> set[tuple[str, str, str, int | None, str]]:
+    """What the first two tables name: of each service the cheapest escape, with right labels and without."""
+    named = set()
+    for service, attacks in summary(records).items():
+        for with_labels in (True, False):
+            best = cheapest(attacks, with_labels)
+            if best is not None and is_found(attacks):
+                named.add((*service, best.attack))
+    return named
+
+
 def main() -> None:
     """The command."""
     easy_first = [functools.partial(attacks, laborious=laborious) for laborious in (False, True)]
-    run_cases(__doc__, measurements, report, then=(*easy_first, more_seeds))
+    run_cases(__doc__, measurements, report, then=(*easy_first, *[more_seeds] * ROUNDS))
 
 
 if __name__ == "__main__":
