@@ -128,8 +128,8 @@ def report(output: Path) -> str:
     played, titles = summary(records), setting_titles()
     settings = list(dict.fromkeys(setting for setting, *_ in played))
     parts = [
-        "The least accuracy (points) that any attack loses the thief while it leaves p above 1e-3 on the log, the "
-        "attack, and p on unseen text then:\n\n" + least_table(played, settings, titles),
+        "The least accuracy (points) that any attack loses the thief while it leaves p above 1e-3 on the log with at "
+        "least one of its seeds, the attack, and p on unseen text then:\n\n" + least_table(played, settings, titles),
         "The same of thieves without right labels:\n\n" + least_table(played, settings, titles, gold=False),
     ]
     for setting in settings:
