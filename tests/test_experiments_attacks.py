@@ -8,7 +8,6 @@ import pytest
 
 from drw_hf.experiments.attacks import (
     Service,
-    cheapest_escapes,
     falls_for_nothing,
     is_laborious,
     is_wanted,
@@ -16,7 +15,15 @@ from drw_hf.experiments.attacks import (
     near_escapes,
     played,
 )
-from drw_hf.experiments.attacks_report import IMPORTANT, SERVICES, cheapest, is_found, report, summary
+from drw_hf.experiments.attacks_report import (
+    IMPORTANT,
+    SERVICES,
+    cheapest,
+    cheapest_escapes,
+    is_found,
+    report,
+    summary,
+)
 from drw_hf.experiments.marks_settings import load_settings
 from drw_hf.runs.lines import read_lines
 
@@ -31,6 +38,10 @@ def line(attack, accuracy, log10, seed=1, served=SERVED, **more):
     figures = {"log": {"log10_bound": log10}, "unseen": {"log10_bound": 0.0}}
     about |= {} if digits is None else {"digits": digits}
     return {**about, "accuracy": accuracy, **figures, **more}
+
+
+def write(path, lines):
+    path.write_text("".join(json.dumps(one) + "\n" for one in lines))
 
 
 LINES = [
@@ -97,12 +108,12 @@ def test_every_attack_that_the_tables_name_is_played_with_all_seeds(tmp_path):
     served = ("sst2-pretrained", "cosine", "hard", None)
     others = [(80.0, -90.0, "nothing"), (76.0, -1.0, "relabel-2"), (79.5, -2.0, "marked-10"), (79.9, -4.0, "prune-60")]
     lines = [line(attack, accuracy, log10, served=served) for accuracy, log10, attack in others]
-    assert cheapest_escapes(lines) == {(*served, "relabel-2"), (*served, "marked-10")}
+    assert cheapest_escapes(summary(lines)) == {(*served, "relabel-2"), (*served, "marked-10")}
     faint = [line(one["attack"], one["accuracy"], -1.0, served=served) for one in lines]
-    assert cheapest_escapes(faint) == set(), "there is nothing to escape from"
+    assert cheapest_escapes(summary(faint)) == set(), "there is nothing to escape from"
 
     path = tmp_path / "lines.jsonl"
-    path.write_text("".join(json.dumps(one) + "\n" for one in lines))
+    write(path, lines)
     shop = SimpleNamespace(settings=load_settings(encoder="any"))
     jobs = [one.about for one in more_seeds(shop, ["sst2-pretrained"], path)]
     chosen = {"nothing", "relabel-2", "marked-10"}
@@ -110,14 +121,14 @@ def test_every_attack_that_the_tables_name_is_played_with_all_seeds(tmp_path):
     assert {(one["mark"], one["label_kind"]) for one in jobs} == {("cosine", "hard")}
 
     weaker = [line("nothing", 80.0, -90.0, 2, served), line("marked-10", 70.0, -1.0, 2, served)]
-    path.write_text("".join(json.dumps(one) + "\n" for one in [*lines, *weaker]))
+    write(path, [*lines, *weaker])
     again = {one.about["attack"] for one in more_seeds(shop, ["sst2-pretrained"], path)}
     assert again == {"nothing", "relabel-2"}, "another is the cheapest, now that more seeds are there"
 
 
 def test_the_tables_in_the_documentation_name_no_attack_of_fewer_seeds_than_three():
     played_so_far = summary(read_lines(RESULTS))
-    for *service, attack in cheapest_escapes(read_lines(RESULTS)):
+    for *service, attack in cheapest_escapes(played_so_far):
         assert played_so_far[tuple(service)][attack].seeds == 3, (service, attack)
 
 
@@ -143,7 +154,7 @@ def test_the_tables_say_what_the_lines_say(tmp_path):
     path = tmp_path / "lines.jsonl"
     failed = {**line("smoothing", 0, 0), "failed": "StudentDivergedError: a student diverged"}
     del failed["log"]
-    path.write_text("".join(json.dumps(one) + "\n" for one in [*LINES, failed]))
+    write(path, [*LINES, failed])
     text = report(path)
     assert "| tilt + margin, hard | -0.5 (marked-5; unseen 1) |" in text
     assert "| tilt + margin, hard | +2.0 (clean-5; unseen 1) |" in text
@@ -153,9 +164,9 @@ def test_the_tables_say_what_the_lines_say(tmp_path):
 
 def test_where_nobody_tried_the_table_does_not_say_that_no_attack_succeeds(tmp_path):
     path = tmp_path / "lines.jsonl"
-    path.write_text("".join(json.dumps(one) + "\n" for one in LINES[:3]))
+    write(path, LINES[:3])
     assert "| tilt + margin, hard | |" in report(path)
-    path.write_text("".join(json.dumps(one) + "\n" for one in LINES[:4]))
+    write(path, LINES[:4])
     assert "| tilt + margin, hard | no attack |" in report(path)
 
 

@@ -13,7 +13,7 @@ none where the student of no attack has no mark to get rid of.
 import functools
 import hashlib
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,7 +27,18 @@ from ..keys.key import WatermarkKey
 from ..planning.labels import right_labels
 from ..planning.rehearsal_bench import BASELINE, INNOCENT, NOTHING, Bench
 from ..runs.lines import Record, read_lines
-from .attacks_report import IMPORTANT, SECOND_OPINIONS, Played, cheapest, is_found, is_theft, report, summary
+from .attacks_report import (
+    IMPORTANT,
+    SECOND_OPINIONS,
+    Play,
+    Played,
+    cheapest,
+    cheapest_escapes,
+    is_found,
+    is_theft,
+    report,
+    summary,
+)
 from .margins import MARGIN_BUDGET
 from .marks_case import Case, run_cases
 from .marks_settings import BUDGET, SEEDS, Setting
@@ -176,7 +187,7 @@ def more_seeds(shop: Workshop, names: Sequence[str], output: Path) -> Iterator[M
     """
     records = read_lines(output)
     near, nearest = near_escapes(records), near_escapes(records, gold=(False,))
-    named = cheapest_escapes(records)
+    named = cheapest_escapes(summary(records))
     for seed in SEEDS[1:]:
         for service in SERVICES:
             for name in names:
@@ -208,9 +219,7 @@ def played(setting: Setting, service: Service) -> list[str]:
     return sorted(fit, key=lambda name: (name not in first, attack_named(name).trainings > 2, name))
 
 
-def near_escapes(
-    records: Sequence[Record], at_most: int = AT_MOST, gold: Sequence[bool] = (True, False)
-) -> set[tuple[str, str, str, int | None, str]]:
+def near_escapes(records: Sequence[Record], at_most: int = AT_MOST, gold: Sequence[bool] = (True, False)) -> set[Play]:
     """Which attacks may be the cheapest escape: with the first seed they nearly escaped, and were nearly as cheap.
 
     So among all attacks, and among those of thieves without right labels, as ``gold`` says; of either the cheapest
@@ -227,17 +236,6 @@ def near_escapes(
             chosen = sorted((one for one in able if one.lost <= most), key=lambda one: one.lost)[:at_most]
             near |= {(*service, one.attack) for one in chosen}
     return near
-
-
-def cheapest_escapes(records: Iterable[Record]) -> set[tuple[str, str, str, int | None, str]]:
-    """What the first two tables name: of each service the cheapest escape, with right labels and without."""
-    named = set()
-    for service, attacks in summary(records).items():
-        for with_labels in (True, False):
-            best = cheapest(attacks, with_labels)
-            if best is not None and is_found(attacks):
-                named.add((*service, best.attack))
-    return named
 
 
 def main() -> None:

@@ -48,6 +48,7 @@ IMPORTANT: dict[str, tuple[str, ...]] = {  # what pretrained victims are attacke
 }
 Served = tuple[str, str, int | None]  # mark, label kind, and digits where they are not as is usual for the mark
 Attacked = tuple[str, str, str, int | None]  # the setting, and what was served
+Play = tuple[str, str, str, int | None, str]  # the same, and by which attack
 SERVICES: dict[Served, str] = {
     ("cosine", "soft", None): "cosine, soft",
     ("cosine", "hard", None): "cosine, hard",
@@ -120,6 +121,17 @@ def cheapest(played: dict[str, Played], gold: bool = True) -> Played | None:
     escaped = [one for one in played.values() if is_theft(one.attack) and one.log10_log > math.log10(LEVEL)]
     free = [one for one in escaped if gold or not attack_named(one.attack).gold]
     return min(free, key=lambda one: one.lost, default=None)
+
+
+def cheapest_escapes(played: dict[Attacked, dict[str, Played]]) -> set[Play]:
+    """What the first two tables name: of each service the cheapest escape, with right labels and without."""
+    return {
+        (*service, best.attack)
+        for service, attacks in played.items()
+        if is_found(attacks)
+        for gold in (True, False)
+        if (best := cheapest(attacks, gold)) is not None
+    }
 
 
 def report(output: Path) -> str:
